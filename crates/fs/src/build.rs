@@ -316,7 +316,8 @@ impl Builder<'_> {
         };
         let values: BTreeMap<u32, Vec<u8>> = state.logs().map(|log| (log.client, value(log))).collect();
         for LogPart { client, until, .. } in self.built.parts.clone() {
-            let fields = Fields { mark: until, aux: client, ..Fields::default() };
+            let arrival_ns = if client == CLIENT { state.header.floor_in_bound() } else { 0 };
+            let fields = Fields { arrival_ns, mark: until, aux: client };
             let record = if until == LOG_ENDED { Record::EndedBound(client) } else { Record::Bound(client) };
             let value = Source::Bytes(&values[&client]);
             self.append(record, Kind::Bound, value, fields)?;

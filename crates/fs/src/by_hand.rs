@@ -48,10 +48,11 @@ pub(crate) struct Draft {
     pub(crate) value: Vec<u8>,
     pub(crate) mark: u64,
     pub(crate) aux: u32,
+    pub(crate) arrival_ns: u64,
 }
 
 pub(crate) fn draft(kind: Kind, space: u8, key: &[u8], value: &[u8]) -> Draft {
-    Draft { kind, space, key: key.to_vec(), value: value.to_vec(), mark: 0, aux: 0 }
+    Draft { kind, space, key: key.to_vec(), value: value.to_vec(), mark: 0, aux: 0, arrival_ns: 0 }
 }
 
 pub(crate) fn inode(number: u64) -> Draft {
@@ -97,13 +98,22 @@ pub(crate) fn extended(number: u64) -> Draft {
 }
 
 pub(crate) fn header(next_client: u32) -> Draft {
-    let header = Header { identity: [5; 16], next_client, seed: None, floor: 0, under_repair: false };
+    header_with(next_client, None, 0)
+}
+
+pub(crate) fn header_with(next_client: u32, seed: Option<u64>, floor: u64) -> Draft {
+    let header = Header { identity: [5; 16], next_client, seed, floor, under_repair: false };
     draft(Kind::Put, spaces::FILES_HEADER, b"tree", &header.encode())
 }
 
 pub(crate) fn bound(client: u32, first: u64) -> Draft {
     let fields = draft(Kind::Bound, spaces::FILES_LOG, &client.to_le_bytes(), &FIELDS.encode());
     Draft { mark: first, aux: client, ..fields }
+}
+
+/// The bound of the mount's log, with the floor of the tree; 0 as earlier releases have it.
+pub(crate) fn bound_with_floor(floor: u64) -> Draft {
+    Draft { arrival_ns: floor, ..bound(0, 0) }
 }
 
 pub(crate) fn operation(client: u32, index: u64) -> Draft {
@@ -179,7 +189,7 @@ impl Draft {
             key: &self.key,
             key_at: None,
             value: Source::Bytes(&self.value),
-            arrival_ns: 0,
+            arrival_ns: self.arrival_ns,
             expiry_ms: self.mark,
             aux: self.aux,
         }

@@ -85,6 +85,9 @@ pub fn check_tree(settled: &Settled, keeper: &dyn Keeper) -> Result<TreeChecked,
     if header.is_some_and(|header| header.under_repair) {
         check.checked.find("a repair has begun, and has not ended".into());
     }
+    if settled.has_older_header() {
+        check.checked.find("the header of the tree is one of a tree that a copy has replaced".into());
+    }
     check.read_inodes()?;
     check.read_names()?;
     check.read_data()?;

@@ -19,7 +19,9 @@ use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Damage, Entry, FEATURE_CALLS, HeapError, Item, Kind, SlotId, Source, spaces};
+use landfall_heap::{
+    Damage, Entry, FEATURE_CALLS, HeapError, Item, Kind, SlotId, Source, Transaction, spaces,
+};
 use smallvec::smallvec;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -72,7 +74,11 @@ impl Files {
         for slot in slots {
             let view = self.heap.record(slot)?;
             let (key, aux) = (self.heap.key(&view)?.to_vec(), view.aux());
-            let item = Item::hold(&self.heap, slot, &view)?;
+            let mut item = Item::hold(&self.heap, slot, &view)?;
+            if view.kind() == Kind::Bound {
+                // The floor says something of this region only.
+                item.arrival_ns = 0;
+            }
             bytes += item.len;
             page.push(CopiedRecord { space: view.space(), key, aux, item });
             if bytes >= PAGE_BYTES {
@@ -201,13 +207,15 @@ impl State {
         Ok(())
     }
 
-    /// The header of the tree that is copied, for this region.
-    fn header_for(&self, copied: &[u8]) -> Result<Header, Damage> {
+    /// The header of the tree that is copied, for this region. The floor names the tree: that of another one gets a floor of
+    /// its own, `next_seq`, below all that comes of it.
+    fn header_for(&self, copied: &[u8], next_seq: u64) -> Result<Header, Damage> {
         let copied = Header::decode(copied)?;
         // Without a seed nobody finds the names in another region.
         copied.seed.ok_or(Damage::RecordFields)?;
         let next_client = self.header.next_client.max(copied.next_client);
-        Ok(Header { next_client, floor: self.header.floor, ..copied })
+        let floor = if is_of(&self.header, &copied) { self.header.floor } else { next_seq };
+        Ok(Header { next_client, floor, ..copied })
     }
 
     /// What was copied of the tree, or of the log's bound, is current.
@@ -221,7 +229,15 @@ impl State {
     ) -> Result<(), Damage> {
         match record {
             Record::Header => {
-                (self.header, self.header_changed) = (Header::decode(value)?, false);
+                let header = Header::decode(value)?;
+                let is_another = header.floor > self.header.floor;
+                (self.header, self.header_changed) = (header, false);
+                if is_another {
+                    // What is below the floor is not counted.
+                    let old = self.stored.header.replace(slot);
+                    old.into_iter().for_each(|old| self.heap.drop_record(old));
+                    return Ok(());
+                }
             }
             Record::Bound(_) => {
                 let (fields, calls) = LogFields::decode(value)?;
@@ -234,6 +250,11 @@ impl State {
         take_over(self, record, hash, slot);
         Ok(())
     }
+}
+
+/// True if both are headers of the same tree.
+fn is_of(one: &Header, other: &Header) -> bool {
+    (one.identity, one.seed) == (other.identity, other.seed)
 }
 
 fn entry<'a>(heap: &landfall_heap::Heap, record: &FilesRecord<'a>, kind: Kind) -> Entry<'a> {
@@ -326,9 +347,10 @@ impl Publisher {
             arrival_ns: 0,
             value: Source::Bytes(&value),
         };
-        let entry = entry(&heap, &record, Kind::Put);
-        let slot = self.writer.append_to(&mut transaction, &entry)?;
+        let slot = self.writer.append_to(&mut transaction, &entry(&heap, &record, Kind::Put))?;
+        let (bound_hash, bound) = self.append_bound(&state, &mut transaction, &header)?;
         self.writer.commit(transaction)?;
+        take_over(&mut state, Record::Bound(CLIENT), bound_hash, bound);
         (state.header, state.header_changed) = (header, false);
         let tombstones = std::mem::take(&mut state.kept).tombstones.into_values();
         let mut gone: Vec<SlotId> = tombstones.map(|tombstone| tombstone.slot).collect();
@@ -338,6 +360,28 @@ impl Publisher {
         (state.stored.header, state.dead) = (Some(slot), Dead::default());
         state.reset_tree();
         Ok(())
+    }
+
+    /// Appends the bound of the mount's log as it is, with the floor of a header that is written in the same transaction.
+    /// Returns the hash of its key, and its slot.
+    fn append_bound(
+        &mut self,
+        state: &State,
+        transaction: &mut Transaction,
+        header: &Header,
+    ) -> Result<(u64, SlotId), FsError> {
+        let value = state.log.fields(InodeNumber(self.files.next_number())).bound(&state.tree.calls);
+        let record = FilesRecord {
+            space: spaces::FILES_LOG,
+            key: &CLIENT.to_le_bytes(),
+            aux: CLIENT,
+            mark: state.log.mark(),
+            arrival_ns: header.floor_in_bound(),
+            value: Source::Bytes(&value),
+        };
+        let bound = entry(&state.heap, &record, Kind::Bound);
+        let slot = self.writer.append_to(transaction, &bound)?;
+        Ok((bound.hash, slot))
     }
 
     /// A tree that is kept goes if another one comes. An inode does not come back under a number that had one.
@@ -353,8 +397,7 @@ impl Publisher {
             match record_of(record) {
                 Ok(Record::Header) => {
                     let copied = Header::decode(&source_bytes(&state.heap, &record.value)?)?;
-                    let of = |header: &Header| (header.identity, header.seed);
-                    is_another |= of(&copied) != of(&state.header);
+                    is_another |= !is_of(&copied, &state.header);
                 }
                 Ok(Record::Inode(number))
                     if state.tree.slot(number).is_none() && state.dead.may_have(number) =>
@@ -409,12 +452,18 @@ impl Publisher {
         }
         let heap = files.heap();
         let mut transaction = self.writer.begin_transaction(0)?;
-        let mut taken = Vec::new();
+        let (mut taken, mut bound, mut header, next_seq) = (Vec::new(), None, state.header, heap.next_seq());
         for record in tree {
             let what = record_of(record)?;
             let kind = if what == Record::Bound(CLIENT) { Kind::Bound } else { Kind::Put };
             let value = match what {
-                Record::Header => state.header_for(&source_bytes(heap, &record.value)?)?.encode(),
+                Record::Header => {
+                    header = state.header_for(&source_bytes(heap, &record.value)?, next_seq)?;
+                    if header.floor > state.header.floor {
+                        bound = Some(self.append_bound(&state, &mut transaction, &header)?);
+                    }
+                    header.encode()
+                }
                 Record::Bound(_) => source_bytes(heap, &record.value)?,
                 _ => Vec::new(),
             };
@@ -422,10 +471,16 @@ impl Publisher {
             if what == Record::Header {
                 entry.value = Source::Bytes(&value);
             }
+            if kind == Kind::Bound {
+                entry.arrival_ns = header.floor_in_bound();
+            }
             let slot = self.writer.append_to(&mut transaction, &entry)?;
             taken.push((what, entry.hash, slot, value, record.mark));
         }
         self.writer.commit(transaction)?;
+        if let Some((hash, slot)) = bound {
+            take_over(&mut state, Record::Bound(CLIENT), hash, slot);
+        }
         for (what, hash, slot, value, mark) in taken {
             state.take_copied(what, hash, slot, &value, mark)?;
         }

@@ -1,7 +1,7 @@
 //! Why a call of [`crate::Files`] has failed.
 
 use crate::tree::TreeError;
-use landfall_heap::{HeapError, Until};
+use landfall_heap::{Damage, HeapError, Until};
 use landfall_media::MediaError;
 use thiserror::Error;
 
@@ -18,6 +18,18 @@ pub enum FsError {
     /// published.
     #[error("not yet: too much of the log is not published")]
     Backlog,
+    /// The newest header of the tree cannot be read. An older one may be of a tree that a copy has replaced.
+    #[error(
+        "the header of the files is damaged ({0}), and an older one must not stand in for it: run `landfall check --repair`, \
+         or remove the region and have it copied anew from another server of its chain"
+    )]
+    Header(Damage),
+    /// As [`Self::Header`], and nothing else says which records are of the tree: a repair would mix it with the one before.
+    #[error(
+        "the header of the files is damaged, and nothing else says which records a copy has replaced: remove the region, and \
+         have it copied anew from another server of its chain"
+    )]
+    FloorLost,
     /// A failure of the region; [`HeapError::Full`] is `ENOSPC`, all others are `EIO`.
     #[error(transparent)]
     Heap(HeapError),

@@ -63,6 +63,12 @@ impl Header {
         self.seed.unwrap_or(heap.geometry().hash_seed)
     }
 
+    /// The floor as the bound of the mount's log has it, which keeps it a second time. 0 there says nothing. Seqs begin
+    /// with 1, so a floor of 1 is none.
+    pub(crate) fn floor_in_bound(&self) -> u64 {
+        self.floor.max(1)
+    }
+
     /// Reads a value.
     ///
     /// # Errors

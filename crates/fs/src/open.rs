@@ -70,7 +70,7 @@ impl FilesRecovery {
     /// Ends recovery: returns the files, and what publishes their log. A region without files gets a root directory.
     ///
     /// # Errors
-    /// Damage of the header or of the log, which `landfall check` names; [`HeapError::Full`] if there is no space to
+    /// [`FsError::Header`]; damage of the log, which `landfall check` names; [`HeapError::Full`] if there is no space to
     /// publish what the log has; the medium's.
     pub fn open(
         &self,
@@ -91,12 +91,19 @@ impl FilesRecovery {
         unnamed: Orphans,
     ) -> Result<(Arc<Files>, Publisher, Recovered), FsError> {
         let mut settled = self.take_settled();
+        if let Some(what) = settled.header_damage() {
+            return Err(FsError::Header(what));
+        }
         heap.require_features(FEATURE_FILES)?;
         let mut report = std::mem::take(&mut settled.report);
         let orphans = std::mem::take(&mut settled.orphans);
         let refused = if settled.has_nameless { Refused::IsDamage } else { Refused::EndsItsLog };
         let left = std::mem::take(&mut settled.left);
+        // Another header of this tree may be lost, which has given a client its number.
+        let client_min =
+            settled.client_max.filter(|_| settled.has_nameless).map_or(0, |max| max.saturating_add(1));
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
+        state.header.next_client = state.header.next_client.max(client_min);
         let next_number = execute_again(&mut state, operations, next_number, refused, &mut report)?;
         report.log_end = state.log.next();
         state.execute_left(left, &mut report)?;

@@ -27,7 +27,7 @@ use landfall_heap::{
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use unreadable::Unreadable;
 
 /// Number of lists in which recovery gathers operations, so that threads seldom wait for each other.
@@ -41,6 +41,8 @@ pub struct FilesRecovery {
     tree: TreeFound,
     /// The newest header.
     header: Mutex<Option<(Version, HeaderFound)>>,
+    /// Some header has a seed.
+    is_of_chain: AtomicBool,
     bounds: Mutex<BoundsFound>,
     operations: [Mutex<Vec<OperationFound>>; STRIPES],
     damaged: Mutex<Vec<DamagedSlot>>,
@@ -94,6 +96,7 @@ impl Tenant for FilesRecovery {
     fn restart(&self) {
         self.tree.clear();
         *self.header.lock() = None;
+        self.is_of_chain.store(false, Ordering::Relaxed);
         *self.bounds.lock() = BoundsFound::default();
         self.operations.iter().for_each(|stripe| stripe.lock().clear());
         self.damaged.lock().clear();
@@ -136,15 +139,21 @@ impl Tenant for FilesRecovery {
         if header.is_some_and(|found| found.header == Err(Damage::Newer)) {
             return Err(HeapError::NewerRecord { what: "the header of the files" });
         }
-        self.tree.drop_below(header.and_then(|found| found.header.ok()).map_or(0, |header| header.floor));
+        // Floors only rise: whichever of the two is lower is of an earlier time.
+        let of_bound = bounds.newest.get(&CLIENT).map_or(0, |bound| bound.floor);
+        let of_header = header.and_then(|found| found.header.ok()).map_or(0, |header| header.floor);
+        self.tree.drop_below(of_bound.max(of_header));
         let mut doubtful = self.doubtful.lock();
         doubtful.judged = unreadable.add_doubtful(heap, &doubtful.found, &self.tree, &newest)?;
         drop(doubtful);
         let mut operations: Vec<OperationFound> = Vec::new();
         self.operations.iter().for_each(|stripe| operations.append(&mut stripe.lock()));
         let left = self.left.lock().clone();
-        *self.settled.lock() =
-            settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable, &left);
+        let mut settled = settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable, &left);
+        let is_newest = !unreadable.bounds.contains_key(&CLIENT);
+        settled.floor = Some(of_bound).filter(|floor| *floor > 0 && is_newest);
+        settled.is_of_chain = self.is_of_chain.load(Ordering::Relaxed);
+        *self.settled.lock() = settled;
         Ok(Vec::new())
     }
 
@@ -188,7 +197,8 @@ impl FilesRecovery {
         let value = heap.value_bytes(found.slot, view).map_err(|_| Damage::ValueChecksum);
         let fields = value.and_then(|value| LogFields::decode(&value)).map(|(fields, _)| fields);
         let (slot, version, mark) = (found.slot, version(found), found.expiry_ms);
-        self.bounds.lock().add(found.aux, BoundFound { slot, version, mark, fields });
+        let floor = if found.aux == CLIENT { view.arrival_ns() } else { 0 };
+        self.bounds.lock().add(found.aux, BoundFound { slot, version, mark, floor, fields });
     }
 
     fn take_operation(&self, found: &Found, key: &[u8]) {
@@ -207,6 +217,9 @@ impl FilesRecovery {
     fn take_header(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
         let value = heap.value_bytes(found.slot, view).map_err(|_| Damage::ValueChecksum);
         let header = value.and_then(|value| Header::decode(&value));
+        if header.is_ok_and(|header| header.seed.is_some()) {
+            self.is_of_chain.store(true, Ordering::Relaxed);
+        }
         let new = (version(found), HeaderFound { slot: found.slot, header });
         let mut known = self.header.lock();
         if known.is_none_or(|(version, _)| version < new.0) {

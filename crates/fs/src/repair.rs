@@ -39,7 +39,8 @@ impl FilesRecovery {
     /// Returns what was done, one line each; none if nothing was wrong.
     ///
     /// # Errors
-    /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] without space for the records of the repair; the medium's.
+    /// [`FsError::FloorLost`], and nothing is changed; [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] without space
+    /// for the records of the repair; the medium's.
     pub fn repair(
         &self,
         heap: &Arc<Heap>,
@@ -100,6 +101,7 @@ fn keeps_nameless(settled: &Settled) -> bool {
         settled.damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, record.space)));
     let has_header = settled.header.is_some_and(|found| found.header.is_ok());
     !has_header
+        || settled.has_older_header()
         || !settled.inodes.contains_key(&InodeNumber::ROOT)
         || settled.logs.values().any(|log| log.damage.is_some())
         || damaged.any(|(number, space)| number.0 == 0 || records::is_root(number, space))

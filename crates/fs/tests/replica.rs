@@ -4,18 +4,20 @@
 mod common;
 
 use common::model::{Pair, Step, assert_same, config, step};
-use common::{World, check, region};
+use common::{OPTIONS, World, check, region};
 use landfall_fs::{
-    Advanced, CopyPlace, FileType, FilesRecord, FsError, Mode, Name, NewFile, Operation, Orphans, Publisher,
-    ReceiveError, is_compared,
+    Advanced, CopyPlace, FileType, FilesRecord, FilesRecovery, FsError, Mode, Name, NewFile, Operation,
+    Orphans, Publisher, ReceiveError, is_compared,
 };
 use landfall_heap::{
-    Entry, Heap, HeapError, Item, Kind, NewRegion, SlotId, Source, Successor, Writer, create,
+    Entry, Heap, HeapError, Item, Kind, NewRegion, Region, RegionCheck, SlotId, Source, Successor, Writer,
+    create, spaces,
 };
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use parking_lot::Mutex;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A record, as a message would have it.
@@ -588,6 +590,58 @@ fn operations_that_came_in_a_copy_do_not_count_before_its_end_after_a_crash() {
     // The inode of the directory is that of the first node, without its file; its names are as they were.
     chain.copy(Way { keeps: true, broken_at: Some(3), crashes: true }, &mut [].iter());
     chain.assert_equal("after the copy");
+}
+
+/// Damages each header that a region has, so that its key can be read.
+fn damage_headers(image: &mut [u8]) {
+    let is_header = |record: &[u8]| (record[4], record[7]) == (1, spaces::FILES_HEADER);
+    for record in image[RUN_SIZE as usize..].chunks_exact_mut(128).filter(|record| is_header(record)) {
+        record[42] ^= 0x55;
+        record[43] ^= 0x55;
+    }
+}
+
+/// The records of the tree before the copy are still on the medium, with the same numbers.
+#[test]
+fn a_copied_tree_whose_header_is_lost_is_not_opened_and_its_repair_brings_nothing_back() {
+    let mut chain = Chain::new();
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let mut away = chain.away();
+    for file in 0..4 {
+        let number = away.0.create(common::ROOT, &format!("alone {file}"), FileType::File);
+        away.0.write(number, 0, &[9; 5000]);
+    }
+    away.0.publish();
+    [Step::Create(0, 0, true), Step::Create(1, 2, false)].iter().for_each(|step| chain.pair.run(step));
+    *chain.behind.node.lock() = Some(away);
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let mut away = chain.away();
+    away.be_ready();
+    away.0.files.heap().mark_slabs(1).expect("stored");
+    let view = away.0.view();
+    let mut image = away.0.media.crash_state().durable_image();
+    drop(away);
+    damage_headers(&mut image);
+    let region = || SimMedia::from_image(image.clone(), SimOptions::default());
+    let recover = |media: &Arc<SimMedia>| {
+        let files = Arc::new(FilesRecovery::default());
+        let opened = Region::run(Arc::clone(media) as _, vec![Arc::clone(&files) as _]);
+        let (heap, _) = opened.expect("the records can be read");
+        (files, heap)
+    };
+    let (files, heap) = recover(&region());
+    let refused = files.open_with(&heap, &OPTIONS, Orphans::OfChain).map(drop);
+    assert!(matches!(refused, Err(FsError::Header(_))), "{refused:?}");
+    let found = RegionCheck::run(region(), vec![Arc::new(FilesRecovery::default()) as _]).expect("a region");
+    let media = region();
+    let (files, heap) = recover(&media);
+    let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
+    files.repair(&heap, &OPTIONS, &suspects, &found.nameless()).expect("the bound has the floor");
+    found.unreadable().for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
+    heap.mark_slabs(1).expect("stored");
+    drop((files, heap));
+    check(Arc::clone(&media));
+    assert_eq!(World::open_as(media, Orphans::OfChain).view(), view);
 }
 
 #[test]

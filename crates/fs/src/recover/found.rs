@@ -181,6 +181,8 @@ pub(super) struct BoundFound {
     pub(super) version: Version,
     /// The first index.
     pub(super) mark: u64,
+    /// The floor of the tree, if it is the mount's; 0 if it does not say.
+    pub(super) floor: u64,
     pub(super) fields: Result<LogFields, Damage>,
 }
 

@@ -6,7 +6,7 @@ use crate::kept::Kept;
 use crate::key::InodeNumber;
 use crate::left::LeftLog;
 use crate::names::Position;
-use landfall_heap::{Damage, SlotId};
+use landfall_heap::{Damage, SlotId, spaces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -68,8 +68,41 @@ pub struct Settled {
     pub damaged: BTreeMap<InodeNumber, Vec<DamagedRecord>>,
     /// There are slots that cannot be read and of which no key is known: each may be the newest record of any key.
     pub has_nameless: bool,
+    /// The floor of the tree as the newest bound of the mount's log has it; 1 is none. `None` if no bound says it, or the
+    /// newest one cannot be read.
+    pub floor: Option<u64>,
+    /// Some header, perhaps an older one, has a seed: a copy may have replaced the tree.
+    pub is_of_chain: bool,
     /// Counts and notes.
     pub report: Recovered,
+}
+
+impl Settled {
+    /// Why the header that was found may not be the newest one. It may say less of the tree then than counts: records of
+    /// another tree, which a copy has replaced, would come back.
+    ///
+    /// A slot of which nothing is known may be the newest header. The newest bound of the mount's log says whether it is
+    /// one of this tree: the floor names the tree.
+    pub(crate) fn header_damage(&self) -> Option<Damage> {
+        let mut records = self.damaged.get(&InodeNumber(0)).into_iter().flatten();
+        if let Some(record) = records.find(|record| record.space == spaces::FILES_HEADER) {
+            return Some(record.what);
+        }
+        match self.header.map(|found| found.header) {
+            Some(Err(what)) => return Some(what),
+            None if !self.inodes.is_empty() => return Some(Damage::Lost),
+            _ => {}
+        }
+        let is_unknown = self.has_nameless && self.is_of_chain && self.floor.is_none();
+        (self.has_older_header() || is_unknown).then_some(Damage::Lost)
+    }
+
+    /// True if the header that was found is that of a tree that a copy has replaced.
+    pub(crate) fn has_older_header(&self) -> bool {
+        let header = self.header.and_then(|found| found.header.ok());
+        let known = header.map_or(1, |header| header.floor_in_bound());
+        self.floor.is_some_and(|floor| floor > known)
+    }
 }
 
 /// The header of the tree.

@@ -8,7 +8,7 @@ use crate::log::{CLIENT, Log};
 use crate::open::{Again, new_number};
 use crate::operation::Operation;
 use crate::recover::{HeaderFound, LogFound, Settled};
-use landfall_heap::{Heap, SlotId, spaces};
+use landfall_heap::{Heap, SlotId};
 use std::collections::BTreeSet;
 
 /// Makes what recovery has found a tree that can be restored. Returns true if something of it is lost, so that header and
@@ -20,37 +20,45 @@ pub(super) fn mend(
     suspects: &BTreeSet<SlotId>,
     notes: &mut Notes,
 ) -> Result<bool, FsError> {
-    let mut is_lost = mend_header(settled, identity, notes);
+    let mut is_lost = mend_header(heap, settled, identity, notes)?;
     for (client, log) in &mut settled.logs {
         is_lost |= cut(heap, *client, log, suspects, notes)?;
     }
     Ok(is_lost)
 }
 
-fn mend_header(settled: &mut Settled, identity: [u8; 16], notes: &mut Notes) -> bool {
-    let known = settled.header.map(|found| found.header);
-    let is_newest = settled
-        .damaged
-        .get(&InodeNumber(0))
-        .is_none_or(|all| !all.iter().any(|record| record.space == spaces::FILES_HEADER));
-    if is_newest && matches!(known, Some(Ok(_))) {
-        return end_repair(settled);
+/// Puts another header in the place of one that is lost.
+fn mend_header(
+    heap: &Heap,
+    settled: &mut Settled,
+    identity: [u8; 16],
+    notes: &mut Notes,
+) -> Result<bool, FsError> {
+    if settled.header.is_some() && settled.header_damage().is_none() {
+        return Ok(end_repair(settled));
     }
+    if settled.floor.is_none() && settled.is_of_chain {
+        return Err(FsError::FloorLost);
+    }
+    // A floor of 1 is none.
+    let floor = settled.floor.filter(|floor| *floor > 1).unwrap_or(0);
+    let found = settled.header.and_then(|found| found.header.ok());
     // The number of no client that has left anything on the medium.
     let client = settled.client_max.map_or(CLIENT + 1, |client| client.saturating_add(1));
-    let known = known.and_then(Result::ok).unwrap_or(Header {
+    let next_client = client.max(found.map_or(CLIENT + 1, |header| header.next_client));
+    // One of a tree that a copy has replaced says nothing of this tree. Names are put where they are looked for.
+    let known = found.filter(|header| header.floor >= floor).unwrap_or(Header {
         identity,
-        next_client: client,
-        seed: None,
-        floor: 0,
+        next_client,
+        seed: (floor > 0).then(|| heap.geometry().hash_seed),
+        floor,
         under_repair: false,
     });
-    let next_client = known.next_client.max(client).max(CLIENT + 1);
-    let header = Header { next_client, under_repair: false, ..known };
+    let header = Header { next_client: next_client.max(CLIENT + 1), under_repair: false, ..known };
     let slot = settled.header.map_or(SlotId::NONE, |found| found.slot);
     settled.header = Some(HeaderFound { slot, header: Ok(header) });
     notes.add("the header of the tree is written again".into());
-    true
+    Ok(true)
 }
 
 /// If an earlier repair has not ended, this one does what is left. Returns true if there was one: the header says so no more.

@@ -2,6 +2,7 @@
 
 mod command;
 mod crash;
+mod floors;
 
 use crate::by_hand::plan::{Plan, attributes_of};
 use crate::by_hand::{Draft, World, bound, data, draft, header, names, no_data, operation};

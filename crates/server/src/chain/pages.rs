@@ -228,7 +228,9 @@ fn fs_error(error: FsError) -> HeapError {
         FsError::Heap(error) => error,
         FsError::Wait(Until::Load(load)) => HeapError::Loading(load),
         FsError::Wait(_) | FsError::Backlog => HeapError::Busy,
-        FsError::Tree(_) => HeapError::Damaged { slot: SlotId::NONE, what: Damage::Unreadable },
+        FsError::Tree(_) | FsError::Header(_) | FsError::FloorLost => {
+            HeapError::Damaged { slot: SlotId::NONE, what: Damage::Unreadable }
+        }
     }
 }
 

@@ -62,7 +62,9 @@ impl From<FsError> for Stop {
             FsError::Wait(until) => Self::Wait(until),
             FsError::Backlog => Self::Wait(Until::Space),
             FsError::Heap(error) => error.into(),
-            FsError::Tree(error) => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+            error @ (FsError::Tree(_) | FsError::Header(_) | FsError::FloorLost) => {
+                Self::Refused(Refusal::new(Reason::Message, error.to_string()))
+            }
         }
     }
 }

@@ -56,6 +56,8 @@ fn failure(mount: &dyn FileValues, path: &[u8], error: FsError) -> Fail {
         // Only requests of the mount meet it, and publishing ends it.
         FsError::Backlog => Fail::Wait(Until::Space),
         FsError::Heap(error) => error.into(),
+        // Files of which that is true are not mounted.
+        error @ (FsError::Header(_) | FsError::FloorLost) => Fail::Error(format!("ERR {error}").into()),
         FsError::Tree(error) => Fail::Error(format!("ERR {}: {error}", String::from_utf8_lossy(path)).into()),
     }
 }
