@@ -20,14 +20,14 @@ pub enum FsError {
     Backlog,
     /// The newest header of the tree cannot be read. An older one may be of a tree that a copy has replaced.
     #[error(
-        "the header of the files is damaged ({0}), and an older one must not stand in for it: run `landfall check --repair`, \
-         or remove the region and have it copied anew from another server of its chain"
+        "the header of the files is damaged ({0}), and an older one must not stand in for it: run `landfall check \
+         --repair`, or remove the region and have it copied anew from another server of its chain"
     )]
     Header(Damage),
     /// As [`Self::Header`], and nothing else says which records are of the tree: a repair would mix it with the one before.
     #[error(
-        "the header of the files is damaged, and nothing else says which records a copy has replaced: remove the region, and \
-         have it copied anew from another server of its chain"
+        "the header of the files is damaged, and nothing else says which records a copy has replaced: remove the \
+         region, and have it copied anew from another server of its chain"
     )]
     FloorLost,
     /// A failure of the region; [`HeapError::Full`] is `ENOSPC`, all others are `EIO`.

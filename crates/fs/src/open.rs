@@ -99,11 +99,14 @@ impl FilesRecovery {
         let orphans = std::mem::take(&mut settled.orphans);
         let refused = if settled.has_nameless { Refused::IsDamage } else { Refused::EndsItsLog };
         let left = std::mem::take(&mut settled.left);
+        let has_floor = settled.floor.is_some();
         // Another header of this tree may be lost, which has given a client its number.
         let client_min =
             settled.client_max.filter(|_| settled.has_nameless).map_or(0, |max| max.saturating_add(1));
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
         state.header.next_client = state.header.next_client.max(client_min);
+        // Earlier releases have not written the floor a second time: the next bound has it.
+        state.header_changed |= !has_floor;
         let next_number = execute_again(&mut state, operations, next_number, refused, &mut report)?;
         report.log_end = state.log.next();
         state.execute_left(left, &mut report)?;
