@@ -4,6 +4,7 @@ use crate::error::NodeError;
 use crate::state_file::StateFile;
 use crate::views::Views;
 use landfall_chain::{Compression, Hello, Sending, Upstream, View};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,15 @@ impl Settings {
     /// The state cannot be read.
     pub fn floor(&self) -> Result<u64, NodeError> {
         self.read().map(|(_, state, _)| state.state().floor)
+    }
+
+    /// Where the node listens for the one before it, if its view has an address of it.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn listens(&self) -> Result<Option<SocketAddr>, NodeError> {
+        let (view, ..) = self.read()?;
+        Ok(view.find(&self.node).ok().and_then(|(_, member)| member.address.parse().ok()))
     }
 
     pub(crate) fn read(&self) -> Result<(View, StateFile, Upstream), NodeError> {

@@ -68,9 +68,9 @@ pub use link::{EarlierLibraries, end_earlier_libraries};
 pub use offload::{
     Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
     HoldSettings, HoldStopper, MessageError, MountState, Nvdimm, OFFLOAD_VERSION, ServedAt, Server,
-    ServerError, ServerPlace, ServerStopper, Until, forget_offloaded,
+    ServerError, ServerPlace, ServerStopper, Until, check_socket, forget_offloaded,
 };
 pub use service::SyncMode;
-pub use session::{Inspector, Session, SessionError, Settings, Stopper};
+pub use session::{Inspector, Session, SessionError, Settings, Stopper, check_mountpoint};
 pub use transport::TransportKind;
 pub use values::{OpenValue, Values};

@@ -29,7 +29,7 @@ use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
     Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Notification,
-    RingError, Share, Unmount, Wanted, check_ring, handshake, mount, queue_count, unmount_dead,
+    RingError, Share, Unmount, Wanted, check_point, check_ring, handshake, mount, queue_count, unmount_dead,
 };
 use landfall_media::RUN_SIZE;
 use parking_lot::Mutex;
@@ -119,6 +119,29 @@ pub enum SessionError {
     NotClean(#[from] FsError),
 }
 
+/// Checks that files can be mounted on a directory, before a region is opened for them. What a server has left there that
+/// has died is unmounted.
+///
+/// # Errors
+/// [`SessionError`] says what is wrong and what to do.
+pub fn check_mountpoint(point: &Path, settings: &Settings) -> Result<(), SessionError> {
+    if unmount_dead(point, &settings.mount)? {
+        tracing::info!(point = %point.display(), "unmounted: the server of an earlier mount has died");
+    }
+    check_point(point)?;
+    if !settings.hides_files && !is_empty(point) {
+        return Err(SessionError::NotEmpty(point.to_owned()));
+    }
+    if settings.transport == TransportKind::Uring {
+        check_ring()?;
+    }
+    Ok(())
+}
+
+fn is_empty(point: &Path) -> bool {
+    std::fs::read_dir(point).map_or(true, |mut entries| entries.next().is_none())
+}
+
 /// A mount that can be served: INIT was answered.
 pub(crate) struct Ready {
     pub(crate) mount: Mount,
@@ -134,18 +157,10 @@ impl Ready {
         settings: &Settings,
         stop: BorrowedFd<'_>,
     ) -> Result<Self, SessionError> {
-        if unmount_dead(point, &settings.mount)? {
-            tracing::info!(point = %point.display(), "unmounted: the server of an earlier mount has died");
-        }
-        if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
-            if !settings.hides_files {
-                return Err(SessionError::NotEmpty(point.to_owned()));
-            }
+        check_mountpoint(point, settings)?;
+        if !is_empty(point) {
             let point = point.display();
             tracing::warn!(%point, "not empty: what was written there while nothing was mounted is hidden until the mount ends");
-        }
-        if settings.transport == TransportKind::Uring {
-            check_ring()?;
         }
         let (device, mount) = mount(point, &settings.mount)?;
         let negotiated = handshake(&device, &wanted(settings), stop)?;

@@ -39,7 +39,7 @@ pub use handshake::{HandshakeError, handshake};
 pub use init::{EPOCH_MINOR, Feature, Features, InitError, MINOR_MIN, Negotiated, Wanted, frame_bytes};
 pub use mount::{
     Access, Mount, MountError, MountFlags, MountOptions, OptionError, OtherOption, Permissions, Unmount,
-    mount, unmount, unmount_dead,
+    check_point, mount, unmount, unmount_dead,
 };
 pub use notify::{Entries, Notification};
 pub use reply::{REPLY_HEADER_BYTES, Reply};

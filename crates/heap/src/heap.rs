@@ -22,7 +22,7 @@ use crate::record::{Draft, Fields, KeyPlace, Kind, RecordView, Slot, ValuePlace}
 use crate::run::RunUse;
 use crate::runs::Runs;
 use crate::slabs::Slabs;
-use crate::space::{Space, runs_for_transports};
+use crate::space::{self, Space};
 use crate::spaces;
 use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
 use crate::uncounted::UncountedSlots;
@@ -370,11 +370,7 @@ impl Heap {
     /// # Errors
     /// [`HeapError::Transports`].
     pub fn check_transports(&self, transports: usize) -> Result<(), HeapError> {
-        let needed = runs_for_transports(transports);
-        if needed <= u64::from(self.geometry().runs) {
-            return Ok(());
-        }
-        Err(HeapError::Transports { transports, bytes: needed * RUN_SIZE })
+        space::check_transports(u64::from(self.geometry().runs), transports)
     }
 
     /// Reserves runs for values that this many writers of another machine have admitted: see

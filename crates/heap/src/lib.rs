@@ -109,7 +109,7 @@ pub use region::{Recovered, Region};
 pub use run::{Run, RunUse};
 pub use runs::{RunCounts, Runs};
 pub use scrub::MediumScrub;
-pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS, transports_in};
+pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS, check_transports, transports_in};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use successor::{Successor, TakenRoom};
 pub use superblock::{

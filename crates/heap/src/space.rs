@@ -39,8 +39,20 @@ const MARGIN_RUNS: std::ops::RangeInclusive<u32> = 3..=64;
 const WORTH_PARTS: u32 = 128;
 
 /// Runs that a region has at least in which requests of so many transports land.
-pub(crate) fn runs_for_transports(transports: usize) -> u64 {
+fn runs_for_transports(transports: usize) -> u64 {
     transports as u64 * u64::from(LANDING_RESERVE_RUNS) + RUNS_BESIDE
+}
+
+/// Checks that requests of so many transports may land in a region of so many runs, which need not exist yet.
+///
+/// # Errors
+/// [`HeapError::Transports`].
+pub fn check_transports(runs: u64, transports: usize) -> Result<(), HeapError> {
+    let needed = runs_for_transports(transports);
+    if needed <= runs {
+        return Ok(());
+    }
+    Err(HeapError::Transports { transports, bytes: needed * RUN_SIZE })
 }
 
 /// Transports whose requests may land in a region of so many runs.

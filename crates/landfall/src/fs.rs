@@ -18,10 +18,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Publishing, Recovered};
 use landfall_fs_io::{
     Addresses, DoorError, HoldError, HoldSettings, Nvdimm, ServerError, ServerPlace, Session, SessionError,
-    Settings, Sharing, SyncMode, TransportKind, forget_offloaded,
+    Settings, Sharing, SyncMode, TransportKind, check_mountpoint, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
+use landfall_media::Media;
 use landfall_server::config::{Config, ConfigError, Size};
 use landfall_server::store::{self, StoreError};
 use std::ffi::OsString;
@@ -289,7 +290,13 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes, nvdimm };
         return offload::mount(&args.mountpoint, hold);
     }
-    let Opened { files, mut publisher, path, .. } = open(&args.config(), settings.workers, Orphans::Delete)?;
+    let may_begin = || -> Result<(), FsCliError> {
+        check_mountpoint(&args.mountpoint, &settings)?;
+        args.metrics.map_or(Ok(()), landfall_metrics::check)?;
+        Ok(())
+    };
+    let opened = open(&args.config(), settings.workers, Orphans::Delete, |_| may_begin())?;
+    let Opened { files, mut publisher, path, .. } = opened;
     publisher.set_publishing(args.publish);
     forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
@@ -328,10 +335,19 @@ struct Opened {
     found: Recovered,
 }
 
-/// Opens the region, and recovers its files, for workers for which it has room.
-fn open(config: &Config, workers: usize, orphans: Orphans) -> Result<Opened, FsCliError> {
+/// Opens the region, and recovers its files, for workers for which it has room. `may_begin` is called before the region is
+/// created or changed, with the medium of one that exists.
+fn open(
+    config: &Config,
+    workers: usize,
+    orphans: Orphans,
+    may_begin: impl FnOnce(Option<&dyn Media>) -> Result<(), FsCliError>,
+) -> Result<Opened, FsCliError> {
     config.check_memory()?;
-    let (media, path) = store::open_media(config)?;
+    let (media, path) = store::open_media_if::<FsCliError>(config, |media| {
+        store::check_workers(config, workers, media)?;
+        may_begin(media)
+    })?;
     // The region is locked: who has served them is dead.
     let earlier = sockets::end_libraries(&config.dir, &path);
     let recovery = Arc::new(FilesRecovery::default());

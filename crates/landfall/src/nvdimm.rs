@@ -1,7 +1,7 @@
 //! A region as the NVDIMM of a virtual machine: `docs/fs.md`, "A virtual machine whose memory is the region".
 
 use landfall_fs::Files;
-use landfall_media::{MediaError, write_nvdimm_info};
+use landfall_media::{Media, MediaError, write_nvdimm_info};
 
 /// Why a region cannot be an NVDIMM.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +10,14 @@ pub(crate) enum NvdimmError {
     NotInMemory,
     #[error(transparent)]
     Info(#[from] MediaError),
+}
+
+/// Checks that a region is in memory, which a virtual machine can share.
+///
+/// # Errors
+/// [`NvdimmError::NotInMemory`].
+pub(crate) fn check(media: &dyn Media) -> Result<(), NvdimmError> {
+    media.share().map(drop).ok_or(NvdimmError::NotInMemory)
 }
 
 /// Has a virtual machine whose NVDIMM is the region find it.

@@ -16,13 +16,14 @@ use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
 use landfall_fs_io::EarlierLibraries;
 use landfall_heap::transports_in;
-use landfall_media::RUN_SIZE;
+use landfall_media::{Media, RUN_SIZE};
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
     parse_xdp_offload,
 };
 use landfall_server::shared::Shared;
+use landfall_server::store::StoreError;
 use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
@@ -236,6 +237,8 @@ enum ServeError {
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
     Files(#[from] FilesError),
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -309,7 +312,8 @@ fn serve_once(
         earlier = sockets::end_libraries(&config.dir, region);
         earlier.logs()
     };
-    let server = Server::start_over(config.clone(), writes, end_libraries);
+    let may_begin = |media: Option<&dyn Media>| Ok::<_, ServeError>(files::check(config, media)?);
+    let server = Server::start_over(config.clone(), writes, may_begin, end_libraries);
     earlier.note_executed();
     let server = server?;
     let shared = Arc::clone(server.shared());

@@ -8,6 +8,7 @@ mod ring;
 use common::{Place, binary, can_mount, landfall, signal, wait_until};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -358,6 +359,32 @@ fn a_mount_in_the_background_returns_once_it_is_mounted() {
     let refused = landfall(&args);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && said.contains("not empty") && said.contains("mount.log"), "{said}");
+}
+
+#[test]
+fn a_refused_mount_or_server_of_mounts_makes_no_region() {
+    let (place, full, empty) = (Place::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(full.path().join("in the way"), "").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    let (dir, missing) = (place.dir(), place.path().join("missing"));
+    let deep = missing.join("socket");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (dir, missing, deep) = (text(&dir), text(&missing), text(&deep));
+    let (full, empty) = (text(full.path()), text(empty.path()));
+    let cases: [&[&str]; 6] = [
+        &["mount", &missing],
+        &["mount", &full],
+        &["mount", &empty, "--metrics", &taken],
+        &["serve", "--socket", &deep],
+        &["serve", "--listen", &taken],
+        &["serve", "--metrics", &taken],
+    ];
+    for case in cases {
+        let output = landfall(&[&["fs"][..], case, &["--dir", &dir, "--size", "64MiB"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{case:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!place.region().exists(), "{case:?}");
+    }
 }
 
 #[test]

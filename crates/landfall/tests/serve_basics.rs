@@ -256,6 +256,36 @@ fn port_in_use_is_named() {
 }
 
 #[test]
+fn a_refused_start_makes_no_region_and_grows_none() {
+    let (place, other) = (Place::new(), Place::new());
+    let first = other.start(&[]);
+    let taken = first.resp.to_string();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (missing, deep, socket) = (path("missing"), path("missing/socket"), path("socket"));
+    let cases: [&[&str]; 7] = [
+        &["--resp", &taken],
+        &["--http", &taken],
+        &["--workers", "20"],
+        &["--files", &missing],
+        &["--files", &missing, "--files-options", "shiny"],
+        &["--files-offload", &deep],
+        &["--files-offload", &socket, "--files-listen", &taken],
+    ];
+    let len = || std::fs::metadata(place.region()).ok().map(|region| region.len());
+    for flags in cases {
+        assert!(place.try_start(flags).is_err(), "{flags:?}");
+        assert_eq!(len(), None, "{flags:?}");
+    }
+    assert_eq!(place.start(&["--capacity", "40MiB"]).call(&["SET", "a", "1"]), ok());
+    for flags in cases {
+        assert!(place.try_start(&[flags, &["--capacity", "80MiB"]].concat()).is_err(), "{flags:?}");
+        assert_eq!(len(), Some(40 << 20), "{flags:?}");
+    }
+    assert_eq!(place.start(&["--capacity", "80MiB"]).call(&["GET", "a"]), bulk("1"));
+    assert_eq!(len(), Some(80 << 20));
+}
+
+#[test]
 fn addresses_beyond_loopback_need_a_password() {
     let place = Place::new();
     for flag in ["--resp", "--http"] {

@@ -6,5 +6,5 @@ mod serve;
 mod text;
 
 pub use region::region;
-pub use serve::{ListenError, serve};
+pub use serve::{ListenError, check, serve};
 pub use text::{CONTENT_TYPE, Kind, Text};

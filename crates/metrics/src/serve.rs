@@ -20,6 +20,14 @@ pub struct ListenError {
     source: io::Error,
 }
 
+/// Checks that metrics can be served on an address, before anything is changed for that.
+///
+/// # Errors
+/// [`ListenError`].
+pub fn check(address: SocketAddr) -> Result<(), ListenError> {
+    TcpListener::bind(address).map(drop).map_err(|source| ListenError { address, source })
+}
+
 /// Answers `GET /metrics` on `address` with the result of `text`, on a thread of its own, until the process ends.
 /// Returns the address that was bound.
 ///

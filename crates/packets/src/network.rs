@@ -62,15 +62,23 @@ impl std::fmt::Debug for Network {
 }
 
 impl Network {
+    /// Checks that there is such an interface, which can be served on, without changing anything. Whether its driver takes
+    /// the memory is known only when it is opened.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn check(settings: &Settings) -> Result<(), PacketsError> {
+        find(settings).map(drop)
+    }
+
     /// Registers the frames of the region image at `image` (address, bytes) with `settings.interface` and attaches the
     /// steering program.
     ///
     /// # Errors
     /// [`PacketsError`] says what is wrong and what to do.
     pub fn open(settings: Settings, image: (usize, u64)) -> Result<Arc<Self>, PacketsError> {
-        let interface = Interface::find(&settings.interface)?;
-        check_queues(&settings, &interface)?;
-        let address = choose_address(&settings, &interface)?;
+        let (interface, address) = find(&settings)?;
+        note_other_queues(&settings, &interface);
         let memory = LandingMemory::register(image, &[&interface], settings.workers, settings.bounce)?;
         let target = match settings.address {
             Some(own) => Target::Own(own),
@@ -180,11 +188,19 @@ impl Network {
     }
 }
 
-fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), PacketsError> {
+/// The interface, and the address to serve.
+fn find(settings: &Settings) -> Result<(Interface, IpAddr), PacketsError> {
+    let interface = Interface::find(&settings.interface)?;
     let (queues, workers) = (interface.queues(), settings.workers);
     if workers > queues as usize {
         return Err(PacketsError::TooFewQueues { interface: interface.name.clone(), queues, workers });
     }
+    let address = choose_address(settings, &interface)?;
+    Ok((interface, address))
+}
+
+fn note_other_queues(settings: &Settings, interface: &Interface) {
+    let (queues, workers) = (interface.queues(), settings.workers);
     // Not an error: the network card may be configured to keep the served flows on the first queues.
     if workers < queues as usize {
         tracing::warn!(
@@ -195,7 +211,6 @@ fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), Packet
              queues, or give it fewer (ethtool -L), or have it keep our flows on the first ones (ethtool -X or -N)"
         );
     }
-    Ok(())
 }
 
 fn choose_address(settings: &Settings, interface: &Interface) -> Result<IpAddr, PacketsError> {

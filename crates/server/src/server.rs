@@ -12,6 +12,7 @@ use crate::worker::{LISTENER_CHAIN, LISTENER_HTTP, LISTENER_RESP, Worker};
 use crate::writes::{InRegion, PlainWrites};
 use landfall_chain_io::Settings;
 use landfall_fs::LeftLog;
+use landfall_media::Media;
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
@@ -82,27 +83,41 @@ impl Server {
     /// # Errors
     /// [`ServerError`] says what is wrong and what to do.
     pub fn start(config: Config) -> Result<Self, ServerError> {
-        Self::start_over(config, Box::new(InRegion), |_| Vec::new())
+        Self::start_over(config, Box::new(InRegion), |_| Ok::<_, ServerError>(()), |_| Vec::new())
     }
 
-    /// As [`Self::start`], with another destination of plain writes, for measurements. `when_locked` is called as in
-    /// [`store::open_when_locked`], and returns what clients of files have left.
+    /// As [`Self::start`], with another destination of plain writes, for measurements. `may_begin` and `when_locked` are
+    /// called as in [`store::open_when_locked`]; the latter returns what clients of files have left.
     ///
     /// # Errors
-    /// As [`Self::start`].
-    pub fn start_over(
+    /// As [`Self::start`]; those of `may_begin`.
+    pub fn start_over<E: From<ServerError> + From<StoreError>>(
         config: Config,
         writes: Box<dyn PlainWrites>,
+        may_begin: impl FnOnce(Option<&dyn Media>) -> Result<(), E>,
         when_locked: impl FnOnce(&Path) -> Vec<Arc<LeftLog>>,
+    ) -> Result<Self, E> {
+        let in_chain = check_settings(&config)?;
+        let may_begin = |media: Option<&dyn Media>| {
+            check_places(&config, in_chain.as_ref(), media)?;
+            may_begin(media)
+        };
+        let when_locked = |path: &Path| {
+            let floor = in_chain.as_ref().map_or(Ok(0), Settings::floor);
+            let next_seq = floor.map_err(ServerError::from)?;
+            Ok::<_, E>(Known { left: when_locked(path), next_seq })
+        };
+        let store = store::open_when_locked::<E>(&config, may_begin, when_locked)?;
+        Ok(Self::start_with(config, writes, store, in_chain)?)
+    }
+
+    /// Serves a store.
+    fn start_with(
+        config: Config,
+        writes: Box<dyn PlainWrites>,
+        store: store::Store,
+        in_chain: Option<Settings>,
     ) -> Result<Self, ServerError> {
-        config.check_exposure()?;
-        config.check_memory()?;
-        config.check_files()?;
-        let in_chain = chain::settings(&config)?;
-        let store = store::open_when_locked(&config, |path| {
-            let next_seq = in_chain.as_ref().map_or(Ok(0), Settings::floor)?;
-            Ok::<_, ServerError>(Known { left: when_locked(path), next_seq })
-        })?;
         let fits = store.engine.heap().check_transports(config.workers);
         fits.map_err(|source| StoreError::Heap { path: store.path.clone(), source })?;
         store.engine.heap().reserve_landing(config.workers as u32);
@@ -250,6 +265,34 @@ impl Server {
     }
 }
 
+/// Checks what the settings say among themselves, and returns the place in a chain.
+fn check_settings(config: &Config) -> Result<Option<Settings>, ServerError> {
+    config.check_exposure()?;
+    config.check_memory()?;
+    config.check_files()?;
+    Ok(chain::settings(config)?)
+}
+
+/// Checks that the server can serve where its settings say so, before its region is created or changed. What is opened for
+/// that is closed again: whatever has changed meanwhile is refused later.
+fn check_places(
+    config: &Config,
+    in_chain: Option<&Settings>,
+    media: Option<&dyn Media>,
+) -> Result<(), ServerError> {
+    store::check_workers(config, config.workers, media)?;
+    media.map_or(Ok(()), |media| check_integrity(config, media))?;
+    let on_chain = in_chain.map_or(Ok(None), Settings::listens)?;
+    config.check_address(on_chain)?;
+    if let Some(xdp) = &config.xdp {
+        let (settings, _) = network_settings(config, xdp, on_chain)?;
+        landfall_packets::Network::check(&settings)?;
+        return Ok(());
+    }
+    drop(landfall_sockets::open(config.transport, (0, 0))?);
+    [config.resp, config.http, on_chain].into_iter().flatten().try_for_each(check_port)
+}
+
 /// Values up to this length that came in separate packets are copied beside others: a quarter of a frame.
 const CONSOLIDATED_MAX: u32 = 512;
 
@@ -258,11 +301,17 @@ fn set_up_heap(config: &Config, heap: &landfall_heap::Heap) -> Result<(), Server
     if config.xdp.is_some() {
         heap.consolidate_up_to(CONSOLIDATED_MAX);
     }
-    let slow = heap.media().commit_mode() == landfall_media::CommitMode::Deferred;
+    check_integrity(config, &**heap.media())?;
+    heap.set_integrity(config.integrity).map_err(|error| StoreError::from(error).into())
+}
+
+/// Sums of packets certify values only where a fence is fast.
+fn check_integrity(config: &Config, media: &dyn Media) -> Result<(), ServerError> {
+    let slow = media.commit_mode() == landfall_media::CommitMode::Deferred;
     if config.integrity == landfall_heap::Integrity::Tcp && slow {
         return Err(ConfigError::SlowFences.into());
     }
-    heap.set_integrity(config.integrity).map_err(|error| StoreError::from(error).into())
+    Ok(())
 }
 
 /// Creates a worker's transport, on the worker's thread.
@@ -298,13 +347,12 @@ fn open_transports(
     Ok(Opened { chosen, makers: (0..config.workers).map(|_| make()).collect(), own_address: None })
 }
 
-/// Opens the interface once, and one of its queues for each worker.
-fn open_network(
+/// How the interface is to be opened, and what listens at which of its ports.
+fn network_settings(
     config: &Config,
     xdp: &XdpConfig,
-    image: (usize, u64),
     on_chain: Option<SocketAddr>,
-) -> Result<Opened, ServerError> {
+) -> Result<(landfall_packets::Settings, Vec<(u16, u32)>), ServerError> {
     let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
     let ports =
         [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP), port(on_chain, LISTENER_CHAIN)];
@@ -327,6 +375,17 @@ fn open_network(
         pin: xdp.pin.clone(),
         workers: config.workers,
     };
+    Ok((settings, ports))
+}
+
+/// Opens the interface once, and one of its queues for each worker.
+fn open_network(
+    config: &Config,
+    xdp: &XdpConfig,
+    image: (usize, u64),
+    on_chain: Option<SocketAddr>,
+) -> Result<Opened, ServerError> {
+    let (settings, ports) = network_settings(config, xdp, on_chain)?;
     let network = landfall_packets::Network::open(settings, image)?;
     let served = network.address();
     let elsewhere = on_chain.filter(|at| at.ip() != served);
@@ -371,11 +430,15 @@ impl Listeners {
     }
 }
 
+/// Checks that a port is nobody's. Without SO_REUSEPORT, a port of another server is refused instead of shared.
+fn check_port(address: SocketAddr) -> Result<(), ServerError> {
+    bind_soon(address).map(drop).map_err(|source| ServerError::Listen { address, source })
+}
+
 fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, ServerError> {
     let listen = |source| ServerError::Listen { address, source };
-    // The first bind is without SO_REUSEPORT, so that a port of another server is refused instead of shared.
     if address.port() != 0 {
-        drop(bind_soon(address).map_err(listen)?);
+        check_port(address)?;
     }
     let first = bind_one(address, true).map_err(listen)?;
     let bound = first.local_addr().map_err(listen)?;

@@ -129,7 +129,7 @@ pub fn memory_limit() -> Option<u64> {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    open_when_locked(config, |_| Ok(Known::default()))
+    open_when_locked(config, |_| Ok(()), |_| Ok(Known::default()))
 }
 
 /// What is known of a region besides what is in it.
@@ -141,15 +141,17 @@ pub struct Known {
     pub next_seq: u64,
 }
 
-/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read.
+/// As [`open`]. `may_begin` is called as in [`open_media_if`], and `when_locked` with the path of the region when nobody
+/// else has it, before anything of it is read.
 ///
 /// # Errors
-/// As [`open`]; those of `when_locked`.
+/// As [`open`]; those of `may_begin` and of `when_locked`.
 pub fn open_when_locked<E: From<StoreError>>(
     config: &Config,
+    may_begin: impl FnOnce(Option<&dyn Media>) -> Result<(), E>,
     when_locked: impl FnOnce(&Path) -> Result<Known, E>,
 ) -> Result<Store, E> {
-    let (media, path) = open_media(config)?;
+    let (media, path) = open_media_if(config, may_begin)?;
     let known = when_locked(&path)?;
     Ok(open_known(config, media, path, known)?)
 }
@@ -187,20 +189,41 @@ fn open_files(now_ns: i64, identity: [u8; 16], (uid, gid): (u32, u32)) -> OpenFi
     OpenFiles { now_ns, identity, mode: ROOT_MODE, uid, gid, log_writer, publish_writer }
 }
 
-/// Opens the region of a configuration; creates and formats it if there is none.
+/// Opens the region of a configuration; creates and formats it if there is none. `may_begin` is called before the region
+/// is created, formatted or grown, so that a start that it refuses has changed nothing. It gets the region's medium, which
+/// nobody else has then; `None`: there is no region yet.
 ///
 /// # Errors
-/// As [`open_region`].
-pub fn open_media(config: &Config) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
+/// As [`open_region`]; those of `may_begin`.
+pub fn open_media_if<E: From<StoreError>>(
+    config: &Config,
+    may_begin: impl FnOnce(Option<&dyn Media>) -> Result<(), E>,
+) -> Result<(Arc<dyn Media>, PathBuf), E> {
     if config.chain.is_none()
         && let Some((chain, node)) = membership(&config.dir).map_err(StoreError::State)?
     {
-        return Err(StoreError::OfChain { dir: config.dir.clone(), chain, node });
+        return Err(StoreError::OfChain { dir: config.dir.clone(), chain, node }.into());
     }
     let memory = config.memory_limit();
     let options =
         OpenOptions { request: config.media, flush: config.flush, memory, ..OpenOptions::default() };
-    open_region(&config.dir, config.capacity.0, options)
+    open_region_if(&config.dir, config.capacity.0, options, may_begin)
+}
+
+/// Checks that requests of so many workers may land in the region, as it is to be: `media` is that of a region that
+/// exists.
+///
+/// # Errors
+/// [`StoreError::Heap`] says how large it has to be.
+pub fn check_workers(config: &Config, workers: usize, media: Option<&dyn Media>) -> Result<(), StoreError> {
+    let bytes = match media {
+        // A device does not grow.
+        Some(media) if media.kind() == MediaKind::DeviceDax => media.len(),
+        Some(media) => media.len().max(config.capacity.0),
+        None => config.capacity.0,
+    };
+    landfall_heap::check_transports(bytes / RUN_SIZE, workers)
+        .map_err(|source| StoreError::Heap { path: region_path(&config.dir), source })
 }
 
 /// Makes the directory of a region, which is its owner's alone, if there is none.
@@ -220,15 +243,32 @@ pub fn open_region(
     capacity: u64,
     options: OpenOptions,
 ) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
+    open_region_if(dir, capacity, options, |_| Ok(()))
+}
+
+/// As [`open_region`]; `may_begin` is called as in [`open_media_if`].
+fn open_region_if<E: From<StoreError>>(
+    dir: &Path,
+    capacity: u64,
+    options: OpenOptions,
+    may_begin: impl FnOnce(Option<&dyn Media>) -> Result<(), E>,
+) -> Result<(Arc<dyn Media>, PathBuf), E> {
     let path = region_path(dir);
-    if path != dir {
-        make_directory(dir).map_err(|source| StoreError::Directory { path: dir.into(), source })?;
-    }
     let capacity = capacity / RUN_SIZE * RUN_SIZE;
-    let heap_error = |source| StoreError::Heap { path: path.clone(), source };
-    landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
+    landfall_heap::Geometry::runs_for(capacity)
+        .map_err(|source| StoreError::Heap { path: path.clone(), source })?;
     let options = OpenOptions { create: Some(capacity), read_only: false, ..options };
-    let opened = landfall_media::open(&path, &options)?;
+    let open = || landfall_media::open(&path, &options).map_err(StoreError::from);
+    let opened = if path.exists() {
+        // A server that is about to end is waited for first: it has the ports, too.
+        let opened = open()?;
+        may_begin(Some(&*opened.media))?;
+        opened
+    } else {
+        may_begin(None)?;
+        make_directory(dir).map_err(|source| StoreError::Directory { path: dir.into(), source })?;
+        open()?
+    };
     prepare(&*opened.media, capacity, &path)?;
     Ok((opened.media, path))
 }

@@ -90,6 +90,17 @@ enum ControlError {
 }
 
 impl Door {
+    /// Checks that a server can listen at an address, before anything is changed for that.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub fn check(address: SocketAddr, password: Option<&[u8]>) -> Result<(), DoorError> {
+        if password.is_some_and(|password| password.len() > PASSWORD_BYTES_MAX) {
+            return Err(DoorError::Password);
+        }
+        TcpListener::bind(address).map(drop).map_err(|source| DoorError::Listen { address, source })
+    }
+
     /// Listens at `address` for mounts of the server that listens at `socket`, or will, and for their libraries, if it has a
     /// socket for these.
     ///

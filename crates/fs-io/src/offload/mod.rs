@@ -8,6 +8,7 @@ mod attached;
 mod cache;
 mod changes;
 mod channel;
+mod checks;
 mod closed;
 #[cfg(test)]
 mod coherence;
@@ -36,6 +37,7 @@ mod strangers;
 mod waiting;
 
 pub use channel::ChannelError;
+pub use checks::check_socket;
 pub use closed::{ClosedSocket, Until};
 pub use door::{Door, DoorError};
 pub use earlier::forget_offloaded;

@@ -178,6 +178,14 @@ fn mount_number(point: &Path) -> Option<u64> {
     (found.stx_mask & MOUNT_NUMBER != 0).then_some(found.stx_mnt_id)
 }
 
+/// Checks that there is a directory to mount on.
+///
+/// # Errors
+/// [`MountError::DeadServer`], [`MountError::NotADirectory`], [`MountError::NoPoint`].
+pub fn check_point(point: &Path) -> Result<(), MountError> {
+    checked(point).map(drop)
+}
+
 /// The path of a directory that can be mounted on, without links.
 fn checked(point: &Path) -> Result<PathBuf, MountError> {
     let named = point.to_owned();

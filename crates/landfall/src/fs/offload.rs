@@ -8,7 +8,8 @@ use crate::sockets;
 use crate::sys;
 use clap::Args;
 use landfall_fs::{Orphans, Publishing};
-use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings};
+use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings, check_socket};
+use landfall_media::Media;
 use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::SocketAddr;
@@ -99,7 +100,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let insecure_no_password = args.insecure_no_password;
     let config = Config { password, insecure_no_password, ..config(&args.dir, args.size, args.memory) };
     config.check_address(args.listen)?;
-    let opened = open(&config, settings.workers, Orphans::Keep)?;
+    let opened =
+        open(&config, settings.workers, Orphans::Keep, |media| check(args, &config, &listens, media))?;
     let Opened { files, mut publisher, path, found } = opened;
     publisher.set_publishing(args.publish);
     if args.nvdimm {
@@ -129,6 +131,23 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     server.run()?;
     tracing::info!("stopped; everything is durable");
     Ok(())
+}
+
+/// Checks that the server can serve where its flags say so, before the region is created or changed.
+fn check(
+    args: &ServeArgs,
+    config: &Config,
+    listens: &Path,
+    media: Option<&dyn Media>,
+) -> Result<(), FsCliError> {
+    check_socket(listens, &args.dir)?;
+    if let Some(address) = args.listen {
+        Door::check(address, config.password.as_ref().map(String::as_bytes))?;
+    }
+    if args.nvdimm {
+        media.map_or(Ok(()), nvdimm::check)?;
+    }
+    Ok(args.metrics.map_or(Ok(()), landfall_metrics::check)?)
 }
 
 /// An address to listen at.

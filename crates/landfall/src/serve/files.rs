@@ -9,10 +9,12 @@ use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
 use landfall_fs_io::{
     Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, OpenValue, ServedAt, ServerStopper,
-    Session, SessionError, Settings, SyncMode, Values,
+    Session, SessionError, Settings, SyncMode, Values, check_mountpoint, check_socket,
 };
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::{Item, Ticket, Until};
+use landfall_media::Media;
+use landfall_server::config::Config;
 use landfall_server::files::{FileBytes, FileValues, FilesMount, FilesShown};
 use landfall_server::shared::{Shared, now_ns};
 use std::net::SocketAddr;
@@ -240,6 +242,27 @@ impl Stopper {
     fn is_over(&self) -> bool {
         matches!(*lock(&self.stage), Stage::Over)
     }
+}
+
+/// Checks that the files can be served as the configuration says, before the region is created or changed: `media` is that
+/// of one that exists.
+pub(super) fn check(config: &Config, media: Option<&dyn Media>) -> Result<(), FilesError> {
+    let mount = mount_options(config.files_options.as_deref())?;
+    if let Some(point) = &config.files {
+        let settings = Settings { mount, hides_files: config.chain.is_some(), ..Settings::default() };
+        check_mountpoint(point, &settings)
+            .map_err(|source| FilesError::Session { point: point.clone(), source })?;
+    }
+    if let Some(socket) = &config.files_offload {
+        check_socket(socket, &config.dir).map_err(OffloadError::from)?;
+    }
+    if let Some(address) = config.files_listen {
+        NetworkDoor::check(address, config.password.as_ref().map(String::as_bytes))?;
+    }
+    if config.nvdimm {
+        media.map_or(Ok(()), nvdimm::check)?;
+    }
+    Ok(())
 }
 
 impl ServedFiles {
