@@ -8,7 +8,7 @@ use landfall_fuse::{Decoder, Device, HEAD_BYTES, Reply, Sent, Unique};
 use smallvec::SmallVec;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Bytes of `fuse_in_header`, which begins with the length of the request.
@@ -33,6 +33,17 @@ impl Line {
         let stream = TcpStream::from(socket);
         stream.set_nonblocking(true)?;
         Ok(Self::Connection(stream))
+    }
+
+    /// The line once more: both descriptors are of the same queue, or connection.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Device(device) => Device::from_fd(device.as_fd().try_clone_to_owned()?).map(Self::Device),
+            Self::Connection(stream) => stream.try_clone().map(Self::Connection),
+        }
     }
 
     /// The kernel's device, if it is on this machine.

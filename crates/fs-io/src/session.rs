@@ -213,6 +213,7 @@ pub(crate) enum Memory {
 }
 
 /// What an earlier server of a mount has left.
+#[derive(Clone)]
 pub(crate) struct Earlier {
     pub(crate) lost: LostChanges,
     /// It has changed no inode with this number or a higher one.
@@ -321,7 +322,8 @@ impl Session {
         Self::serve((files, Arc::new(Mutex::new(publisher))), ready.into(), (stop, None), (settings, keeper))
     }
 
-    /// Serves a mount. `stop` is readable when the workers are to end.
+    /// Serves a mount. `stop` is readable when the workers are to end. One that another process holds stays mounted, however
+    /// the session ends, until [`Self::take_mount`].
     pub(crate) fn serve(
         (files, publisher): (Arc<Files>, Arc<Mutex<Publisher>>),
         mount: Lines,
@@ -329,7 +331,10 @@ impl Session {
         (settings, keeper): (&Settings, Keeper),
     ) -> Result<Self, SessionError> {
         let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
-        let Lines { mount, lines, negotiated } = mount;
+        let Lines { mut mount, lines, negotiated } = mount;
+        let device = mount.id().and_then(device_of);
+        // Its holder unmounts it, or waits for the next server, if this one cannot serve it.
+        elsewhere.iter().for_each(|_| mount.leave());
         let shares = match negotiated.features.has(Feature::OverIoUring) {
             true => queues::shares(queue_count()?, settings.workers),
             false => Vec::new(),
@@ -359,7 +364,6 @@ impl Session {
                 (None, None, None, forgetting, own, Which::default(), None)
             }
         };
-        let device = mount.id().and_then(device_of);
         let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
         let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
@@ -402,6 +406,11 @@ impl Session {
         Ok(session)
     }
 
+    /// From now on the mount ends with the session.
+    pub(crate) fn take_mount(&self, mount: Mount) {
+        *self.shared.mount.lock() = mount;
+    }
+
     fn start_forgetting(&mut self) -> io::Result<()> {
         let (forgetter, shared) = (Arc::clone(&self.service.forgetter), Arc::clone(&self.shared));
         let forget = move || panics::essential(&shared.holder, || forgetter.run());
@@ -431,15 +440,14 @@ impl Session {
         for (index, line) in lines.into_iter().enumerate() {
             let (name, work) = (format!("fuse-{index}"), work.clone());
             match line {
+                // A worker that found no descriptor in its thread would end the mount.
                 Line::Device(device) => {
-                    self.start_worker((name, index), work, move |shared| {
-                        DeviceQueue::new(device, &shared.stop)
-                    })?;
+                    let queue = DeviceQueue::new(device, &self.shared.stop)?;
+                    self.start_worker((name, index), work, move |_| Ok(queue))?;
                 }
                 Line::Connection(stream) => {
-                    self.start_worker((name, index), work, move |shared| {
-                        ConnectionQueue::new(stream, &shared.stop)
-                    })?;
+                    let queue = ConnectionQueue::new(stream, &self.shared.stop)?;
+                    self.start_worker((name, index), work, move |_| Ok(queue))?;
                 }
             }
         }

@@ -450,6 +450,34 @@ fn what_was_lost_with_a_server_is_not_shown_and_its_number_not_given_again() {
     server.stop();
 }
 
+/// What a server lacks for a mount that is back may be there soon, or at the next server. Nothing is mounted anew in between.
+#[test]
+fn a_mount_outlives_servers_that_have_too_few_descriptors_to_take_it_over() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    fs::write(site.at("file"), b"kept").unwrap();
+    File::open(site.at("file")).unwrap().sync_all().unwrap();
+    server.kill();
+    for descriptors in 12..44 {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n $0 && exec \"$@\"", &descriptors.to_string()]).arg(binary());
+        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
+        let server = Process::start(&mut command, &site.log());
+        // The mount comes back, if the server has come so far.
+        std::thread::sleep(Duration::from_millis(250));
+        server.kill();
+    }
+    let server = site.server();
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"kept");
+    fs::write(site.at("file"), b"goes on").unwrap();
+    assert!(!site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
+    mount.stop();
+    server.stop();
+}
+
 /// While a mount waits for the next server, `others_write` writes into a file. Then the mount must not go on.
 fn does_not_resume_when(others_write: impl FnOnce(&Site, &[u8])) {
     if !can_mount() {

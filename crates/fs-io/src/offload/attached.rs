@@ -45,6 +45,15 @@ pub(super) enum AttachError {
     Session(#[from] SessionError),
 }
 
+impl AttachError {
+    /// True if descriptors, threads or memory are short now: what was refused may be possible soon.
+    pub(super) fn may_pass(&self) -> bool {
+        let (Self::Descriptors(error) | Self::Session(SessionError::Io(error))) = self else { return false };
+        let short = [libc::EMFILE, libc::ENFILE, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
+        error.raw_os_error().is_some_and(|code| short.contains(&code))
+    }
+}
+
 /// A mount whose holder waits for the server's answer.
 pub(super) struct Attached {
     pub(super) number: MountNumber,

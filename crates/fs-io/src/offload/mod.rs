@@ -12,6 +12,7 @@ mod checks;
 mod closed;
 #[cfg(test)]
 mod coherence;
+mod current;
 mod door;
 mod earlier;
 mod ending;
@@ -27,6 +28,7 @@ mod mark;
 mod message;
 mod packets;
 mod place;
+mod postponed;
 mod questions;
 mod reach;
 mod refuse;
@@ -39,14 +41,15 @@ mod waiting;
 pub use channel::ChannelError;
 pub use checks::check_socket;
 pub use closed::{ClosedSocket, Until};
+pub use current::Current;
 pub use door::{Door, DoorError};
 pub use earlier::forget_offloaded;
 pub use error::HoldError;
 pub use hold::{Hold, HoldSettings, HoldStopper, Nvdimm};
 pub use message::MessageError;
-pub use place::{Addresses, ServerPlace};
+pub use place::{Addresses, ServedAt, ServerPlace};
 pub use roster::MountState;
-pub use server::{Before, Beside, Current, ServedAt, Server, ServerError, ServerStopper};
+pub use server::{Before, Beside, Server, ServerError, ServerStopper};
 
 /// Version of the messages between the holder of a mount and its server.
 pub const OFFLOAD_VERSION: u16 = message::VERSION;

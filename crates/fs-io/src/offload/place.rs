@@ -1,7 +1,17 @@
 //! Where a server of mounts listens.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Where a server of mounts is.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedAt<'a> {
+    /// Where holders connect.
+    pub socket: &'a Path,
+    /// What is noted for the next server has this path, and endings of its own. It belongs to the files, wherever their
+    /// servers listen: whoever changes them without these mounts calls [`crate::forget_offloaded`] with it.
+    pub notes: &'a Path,
+}
 
 /// Where a server of mounts listens.
 #[derive(Clone, Debug)]

@@ -5,18 +5,19 @@
 
 use super::attached::{AttachError, Attached, MOUNTS_MAX};
 use super::channel::{Channel, ChannelError};
+use super::current::Current;
 use super::earlier;
 use super::ending::{Ender, Ending, Return};
 use super::gathering::{Admitted, Gathering};
 use super::greeted::Greeted;
 use super::mark;
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
-use super::roster::{MountState, Roster};
+use super::place::ServedAt;
+use super::postponed::Postponed;
 use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise, wait};
 use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
-use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::line::Line;
 use crate::link::{Accepted, Libraries, Link, Listener};
@@ -35,7 +36,6 @@ use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
 use landfall_fuse::{Features, Mount, Negotiated};
 use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
-use landfall_metrics::Text;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,16 +73,6 @@ pub enum ServerError {
     /// As above, or a mount failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-}
-
-/// Where a server of mounts is.
-#[derive(Clone, Copy, Debug)]
-pub struct ServedAt<'a> {
-    /// Where holders connect.
-    pub socket: &'a Path,
-    /// What is noted for the next server has this path, and endings of its own. It belongs to the files, wherever their
-    /// servers listen: whoever changes them without these mounts calls [`crate::forget_offloaded`] with it.
-    pub notes: &'a Path,
 }
 
 /// What there is beside the mounts in the server's process.
@@ -126,6 +116,8 @@ pub struct Server {
     ending: Vec<Ending>,
     /// Mounts that wait until one of those has ended.
     behind: Vec<Attached>,
+    /// Mounts that are back and cannot be served yet.
+    postponed: Postponed,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -146,36 +138,6 @@ impl ServerStopper {
     /// Ends the server. Its mounts wait for the next one.
     pub fn stop(&self) {
         raise(&self.stop);
-    }
-}
-
-/// Shows what the server does now.
-#[derive(Clone)]
-pub struct Current {
-    service: Arc<Service>,
-    roster: Arc<Roster>,
-}
-
-impl Current {
-    /// The page of metrics of all mounts that are served: Prometheus text format.
-    pub fn metrics(&self) -> String {
-        let mut text = Text::new("landfall_fs");
-        let mounts = self.mounts();
-        let silent = mounts.iter().filter(|mount| mount.silent.is_some()).count();
-        text.gauge("mounts", "Mounts that are served now.", mounts.len());
-        text.gauge("mounts_silent", "Those of them whose process does not answer.", silent);
-        let own: String = text.into();
-        own + &inspect::metrics(&self.service)
-    }
-
-    /// The mounts that are served now.
-    pub fn mounts(&self) -> Vec<MountState> {
-        self.roster.mounts(Instant::now())
-    }
-
-    /// How long there has been no mount whose process answers; `None`: there is one, or was none so far.
-    pub fn away(&self) -> Option<Duration> {
-        self.roster.away(Instant::now())
     }
 }
 
@@ -288,6 +250,7 @@ impl Server {
             served,
             ending: Vec::new(),
             behind: Vec::new(),
+            postponed: Postponed::default(),
             life,
             next: 0,
             current,
@@ -341,6 +304,7 @@ impl Server {
                 self.gathering.limit(),
                 self.current.roster.limit(),
                 self.common.locking.limit(),
+                self.postponed.limit(Instant::now()),
                 (!self.is_noted).then_some(NOTE_AGAIN),
             ];
             match wait(&files, limits.into_iter().flatten().min())? {
@@ -368,6 +332,7 @@ impl Server {
             if self.gathering.is_over() {
                 self.resume_gathered();
             }
+            self.serve_postponed();
             self.common.locking.go_on();
             if !self.is_noted {
                 self.note_mounts();
@@ -516,7 +481,8 @@ impl Server {
         }
         let is_shared = attach.sharing == Sharing::Shared;
         let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
-        let come = self.gathering.arrived.iter().chain(&self.gathering.waiting);
+        let come =
+            self.gathering.arrived.iter().chain(&self.gathering.waiting).chain(self.postponed.mounts());
         let mut others = served.chain(come.map(|other| (other.attach.sharing, other.point())));
         if let Some((_, point)) = others.find(|(sharing, _)| !is_shared || *sharing != Sharing::Shared) {
             return Err(AttachError::Mounted(point));
@@ -537,7 +503,7 @@ impl Server {
     /// True if the region has room for the landing runs of this mount, too. A mount by itself always has.
     fn has_room_for(&self, attached: &Attached) -> bool {
         let come = self.gathering.arrived.len() + self.gathering.waiting.len();
-        let mounts = self.served.len() + self.ending.len() + come;
+        let mounts = self.served.len() + self.ending.len() + self.postponed.mounts().count() + come;
         let workers = attached.queues.len() + self.workers();
         let runs = workers * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
         mounts == 0 || mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
@@ -573,15 +539,27 @@ impl Server {
         gathered.waiting.into_iter().for_each(|attached| report(self.serve(attached, None)));
     }
 
+    /// Tries again to serve those that are back, if it is time, unless their holders are gone.
+    fn serve_postponed(&mut self) {
+        for (attached, earlier) in self.postponed.take_due(Instant::now()) {
+            if attached.has_given_up() {
+                self.leave_off(attached.number);
+                self.note_mounts();
+            } else {
+                report(self.serve(attached, Some(earlier)));
+            }
+        }
+    }
+
     /// Serves a mount, and says so to its holder.
-    fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
+    fn serve(&mut self, mut attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
         let (is_new, number) = (earlier.is_none(), attached.number);
         let (knows, forgotten) = self.files.knows_calls(attached.attach.mount, attached.attach.heard);
         let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         let noted = if is_new { self.note(Some(&attached.attach)) } else { Ok(()) };
         let started = noted.map_err(AttachError::Note);
-        match started.and_then(|()| self.start_session(attached, earlier, &questions)) {
+        match started.and_then(|()| self.start_session(&mut attached, earlier.as_ref(), &questions)) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
                 self.current.roster.add(number, served.point(), served.attach.sharing);
@@ -593,10 +571,13 @@ impl Server {
                 Ok(())
             }
             Err(error) => {
-                self.common.mates.remove(number);
-                self.common.leases.leave(number);
-                self.common.locking.end_mount(number);
-                release(&self.files, &self.common, self.common.lives.end_mount(number));
+                if let Some(earlier) = earlier
+                    && error.may_pass()
+                {
+                    self.postponed.add((attached, earlier), &error, Instant::now());
+                    return Ok(());
+                }
+                self.leave_off(number);
                 // Those that have yet to resume are named until all are served.
                 if is_new {
                     self.note_mounts();
@@ -605,6 +586,14 @@ impl Server {
                 Err(error)
             }
         }
+    }
+
+    /// Forgets a mount that was met, and is not served.
+    fn leave_off(&self, number: MountNumber) {
+        self.common.mates.remove(number);
+        self.common.leases.leave(number);
+        self.common.locking.end_mount(number);
+        release(&self.files, &self.common, self.common.lives.end_mount(number));
     }
 
     /// From now on the other mounts know this one, and its locks count. Returns the handles of open files whose locks are
@@ -638,27 +627,34 @@ impl Server {
 
     fn start_session(
         &self,
-        attached: Attached,
-        earlier: Option<Earlier>,
+        attached: &mut Attached,
+        earlier: Option<&Earlier>,
         questions: &Arc<Questions>,
     ) -> Result<Served, AttachError> {
         let point = attached.point();
-        let Attached { number, attach, ledger, queues, channel } = attached;
+        // One that was served before keeps its queues until it is served: it may have to be tried again.
+        let lines = match earlier {
+            Some(_) => attached.queues.iter().map(Line::try_clone).collect::<io::Result<Vec<Line>>>(),
+            None => Ok(std::mem::take(&mut attached.queues)),
+        };
+        let lines = lines.map_err(AttachError::Descriptors)?;
+        let (number, attach) = (attached.number, attached.attach.clone());
+        let (ledger, channel) = (Arc::clone(&attached.ledger), Arc::clone(&attached.channel));
         let features = Features::of_bits(attach.features);
         let negotiated =
             Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
-        let workers = queues.len();
+        let workers = lines.len();
         let (mount, memory) = match attach.over {
             Over::Device => (Mount::of_another(point, attach.id.clone()), Memory::Ledger(ledger)),
             Over::Connections => (Mount::elsewhere(point), Memory::Log(attach.mount)),
         };
-        let lines = Lines { mount, lines: queues, negotiated };
+        let lines = Lines { mount, lines, negotiated };
         let (stop, ended) = (new_counter()?, new_counter()?);
         let ender = Ender::start().map_err(AttachError::Descriptors)?;
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
         let elsewhere = Elsewhere {
             memory,
-            earlier,
+            earlier: earlier.cloned(),
             ended: copy(&ended)?,
             questions: Arc::clone(questions),
             link: self.link().cloned(),
@@ -668,6 +664,9 @@ impl Server {
         let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
         let begun = (copy(&stop)?, Some(elsewhere));
         let session = Session::serve(files, lines, begun, (&self.settings, Keeper::Session))?;
+        if attach.over == Over::Device {
+            session.take_mount(Mount::of_another(session.point().to_owned(), attach.id.clone()));
+        }
         let questions = Arc::clone(questions);
         Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended, ender })
     }
@@ -705,6 +704,7 @@ impl Server {
             .iter()
             .map(|served| &served.attach)
             .chain(self.ending.iter().map(|ending| &ending.attach))
+            .chain(self.postponed.mounts().map(|postponed| &postponed.attach))
             .chain(next);
         let mounts: Vec<MountId> = attached.filter(resumes).map(|attach| attach.mount).collect();
         earlier::note(&self.elsewhere, &self.common.leases.mounts())?;
