@@ -50,9 +50,10 @@ impl Book {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn remove(&mut self, mount: MountId) -> io::Result<()> {
-        let before = self.mounts.len();
-        self.mounts.retain(|other| *other != mount);
-        if self.mounts.len() == before { Ok(()) } else { self.write() }
+        let Some(at) = self.mounts.iter().position(|other| *other == mount) else { return Ok(()) };
+        self.mounts.remove(at);
+        // The file names it still.
+        self.write().inspect_err(|_| self.mounts.insert(at, mount))
     }
 
     /// The file is durable when this returns: who has a lock after a power loss must be known.
@@ -95,5 +96,20 @@ mod tests {
         assert_eq!(Book::open(file).mounts(), [[2; 16]]);
         book.remove([2; 16]).expect("no file");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn a_mount_that_cannot_be_struck_is_named_until_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = book_of(&dir.path().join("offload.sock"));
+        let mut book = Book::open(file.clone());
+        [[1; 16], [2; 16]].into_iter().for_each(|mount| book.add(mount).expect("a file"));
+        let (path, away) = (dir.path().to_owned(), dir.path().with_extension("away"));
+        std::fs::rename(&path, &away).expect("the directory is gone");
+        book.remove([1; 16]).expect_err("no directory");
+        assert_eq!(book.mounts(), [[1; 16], [2; 16]]);
+        std::fs::rename(&away, &path).expect("it is back");
+        book.remove([1; 16]).expect("a file");
+        assert_eq!(Book::open(file).mounts(), [[2; 16]]);
     }
 }

@@ -93,6 +93,8 @@ struct State {
     claims: Option<(Instant, Claimants)>,
     /// Mounts on other machines that have locks, for the next server.
     book: Option<Book>,
+    /// Those that have lost theirs, and are named in it because it could not be written.
+    unstruck: Vec<MountId>,
 }
 
 struct Known {
@@ -105,6 +107,8 @@ struct Waiter {
     mount: u32,
     unique: Unique,
     to: WaiterPlace,
+    /// The file, and the lock.
+    asked: (InodeNumber, FileLock),
     /// Until when it waits; `None`: as long as it must.
     until: Option<Instant>,
 }
@@ -208,8 +212,8 @@ impl Locking {
             kernel => WaiterPlace::Kernel(kernel),
         };
         let is_elsewhere = matches!(waiter, WaiterPlace::Holder);
-        let waiter = Waiter { mount: mount.0, unique, to: waiter, until: None };
-        let (outcome, replies) = state.request(waiter, (inode, lock), patience);
+        let waiter = Waiter { mount: mount.0, unique, to: waiter, asked: (inode, lock), until: None };
+        let (outcome, replies) = state.request(waiter, patience);
         send(state, replies);
         match outcome {
             Some(None) => Some(Reply::ok(unique)),
@@ -303,6 +307,22 @@ fn covers(had: &[(InodeNumber, FileLock)], inode: InodeNumber, lock: &FileLock) 
     })
 }
 
+/// What the lock of a granted request has replaced. The changes of one request are next to each other.
+fn replaced(changes: &[LockChange], (inode, lock): (InodeNumber, FileLock)) -> Vec<FileLock> {
+    let is_its = |at: InodeNumber, held: &FileLock| at == inode && held.owner == lock.owner;
+    let came = |change: &LockChange| match change {
+        LockChange::Came(at, held) if is_its(*at, held) => Some(*held),
+        _ => None,
+    };
+    let has_it = |held: FileLock| held.first <= lock.first && lock.last <= held.last;
+    let own = changes.iter().skip_while(|change| !came(change).is_some_and(has_it));
+    let went = own.skip_while(|change| came(change).is_some()).map_while(|change| match change {
+        LockChange::Went(at, held) if is_its(*at, held) => Some(*held),
+        _ => None,
+    });
+    went.collect()
+}
+
 /// The file that names mounts with locks could not be written.
 fn report(noted: io::Result<()>) {
     if let Err(error) = noted {
@@ -339,7 +359,11 @@ impl State {
         }
         let mut replies = self.release_lost(mount, &lost);
         let has_any = self.locks.all().any(|(_, lock)| lock.owner.client == mount);
-        report(if has_any { self.note(mount) } else { self.strike(id) });
+        if has_any {
+            report(self.note(mount));
+        } else {
+            self.strike_soon(id);
+        }
         if !lost.is_empty() {
             tracing::warn!(files = lost.len(), "locks of a mount that was away are lost: others had them");
         }
@@ -380,7 +404,7 @@ impl State {
     fn end_claims(&mut self) -> Replies {
         if let Some((_, Claimants::Known(mounts))) = self.claims.take() {
             // Those that have not come have lost their locks.
-            mounts.into_iter().for_each(|id| report(self.strike(id)));
+            mounts.into_iter().for_each(|id| self.strike_soon(id));
         }
         tracing::info!("locks are granted");
         let events = self.locks.end_claims();
@@ -399,9 +423,10 @@ impl State {
                 self.away.push((member.id, ended));
                 if self.away.len() > AWAY_MAX {
                     let (id, _) = self.away.remove(0);
-                    report(self.strike(id));
+                    self.strike_soon(id);
                 }
             }
+            // It has nothing that it could claim.
             Some(Known { member, .. }) => report(self.strike(member.id)),
             None => {}
         }
@@ -421,17 +446,16 @@ impl State {
     }
 
     /// What has become of a request: `None`: it waits; `Some(None)`: it is granted.
-    fn request(
-        &mut self,
-        waiter: Waiter,
-        (inode, lock): (InodeNumber, FileLock),
-        patience: Patience,
-    ) -> (Option<Option<Errno>>, Replies) {
+    fn request(&mut self, waiter: Waiter, patience: Patience) -> (Option<Option<Errno>>, Replies) {
+        let (inode, lock) = waiter.asked;
         let until = self.closing_until(inode, &lock).filter(|_| patience == Patience::None);
         let patience = if until.is_some() { Patience::Briefly } else { patience };
         let waiter = Waiter { until, ..waiter };
         // What the next server would not know of is not granted.
-        if let Err(error) = self.note(waiter.mount) {
+        let is_free = self.claims.is_none() && self.locks.conflict(inode, &lock).is_none();
+        let noted = self.note(waiter.mount);
+        let noted = noted.and_then(|()| if is_free { self.strike_losers(inode, &lock) } else { Ok(()) });
+        if let Err(error) = noted {
             tracing::error!(%error, "mounts with locks cannot be named for the next server: no lock is granted");
             return (Some(Some(NO_LOCKS)), Vec::new());
         }
@@ -493,18 +517,14 @@ impl State {
         self.answer(number, Some(Errno::INTR)).into_iter().collect()
     }
 
-    /// Notes what came and went, before anybody hears of it. Returns what has become of the request `own`, and the replies
-    /// to others.
+    /// Notes what came and went, before anybody hears of it. Returns what has become of the request `own`, whose losers were
+    /// struck, and the replies to others.
     fn finish(
         &mut self,
         own: Option<LockRequestNumber>,
-        events: LockEvents,
+        mut events: LockEvents,
     ) -> (Option<Option<Errno>>, Replies) {
-        for change in &events.changes {
-            if let LockChange::Came(inode, lock) = change {
-                self.take_from_away(*inode, lock);
-            }
-        }
+        self.strike_losers_of_waiters(&mut events);
         for change in events.changes {
             let (LockChange::Came(_, lock) | LockChange::Went(_, lock)) = change;
             let Some(known) = self.members.get(&lock.owner.client) else { continue };
@@ -525,20 +545,76 @@ impl State {
         (outcome, replies)
     }
 
-    /// Before a mount learns that it has a lock: what excludes it is lost to those who are away.
-    fn take_from_away(&mut self, inode: InodeNumber, lock: &FileLock) {
+    /// Takes what excludes them from those who are away, for requests that have waited. What the next server would believe
+    /// to be somebody else's is not granted.
+    fn strike_losers_of_waiters(&mut self, events: &mut LockEvents) {
+        let mut at = 0;
+        while let Some((number, outcome)) = events.ended.get(at).copied() {
+            let asked = self.waiting.get(&number).map(|waiter| waiter.asked);
+            if let Some((inode, lock)) = asked.filter(|_| outcome.is_ok())
+                && let Err(error) = self.strike_losers(inode, &lock)
+            {
+                tracing::error!(%error, "who has lost a lock cannot be struck for the next server: it is not granted");
+                if self.withdraw((inode, lock), events) {
+                    events.ended[at].1 = Err(LockRefusal::Many);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes back the lock of a request, of which nobody has heard, and restores what it has replaced. Others may get it.
+    /// False if that is not possible.
+    fn withdraw(&mut self, (inode, lock): (InodeNumber, FileLock), events: &mut LockEvents) -> bool {
+        let had = replaced(&events.changes, (inode, lock));
+        let Ok(freed) = self.locks.unlock(inode, lock.owner, (lock.first, lock.last)) else { return false };
+        events.changes.extend(freed.changes);
+        events.ended.extend(freed.ended);
+        for lock in had {
+            self.requests += 1;
+            let number = LockRequestNumber(self.requests);
+            let restored = self.locks.request(number, inode, lock, Patience::None);
+            events.changes.extend(restored.changes);
+            events.ended.extend(restored.ended);
+        }
+        true
+    }
+
+    /// Before a mount gets a lock: what excludes it is lost to those who are away, and the next server does not believe
+    /// them, nor others who have lost theirs.
+    ///
+    /// # Errors
+    /// The file that names them cannot be written. Nobody has lost anything then.
+    fn strike_losers(&mut self, inode: InodeNumber, lock: &FileLock) -> io::Result<()> {
         let takes = |(at, had): &(InodeNumber, FileLock)| *at == inode && had.excludes(lock);
-        let losers: Vec<MountId> =
-            self.away.extract_if(.., |(_, had)| had.iter().any(takes)).map(|(id, _)| id).collect();
-        losers.into_iter().for_each(|id| report(self.strike(id)));
+        let away = self.away.iter().filter(|(_, had)| had.iter().any(takes)).map(|(id, _)| *id);
+        let losers: Vec<MountId> = away.chain(self.unstruck.iter().copied()).collect();
+        for id in losers {
+            self.strike(id)?;
+            self.away.retain(|(other, _)| *other != id);
+            self.unstruck.retain(|other| *other != id);
+        }
+        Ok(())
     }
 
     /// The next server knows that a mount on another machine has locks, or may have.
     fn note(&mut self, mount: u32) -> io::Result<()> {
         let Some(Known { member, .. }) = self.members.get(&mount) else { return Ok(()) };
         match (&mut self.book, member.kernel) {
-            (Some(book), Kernel::Elsewhere) => book.add(member.id),
+            (Some(book), Kernel::Elsewhere) => {
+                self.unstruck.retain(|other| *other != member.id);
+                book.add(member.id)
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// The next server does not believe a mount that it has locks. If that cannot be written, nobody gets a lock until it
+    /// is.
+    fn strike_soon(&mut self, id: MountId) {
+        if let Err(error) = self.strike(id) {
+            report(Err(error));
+            self.unstruck.push(id);
         }
     }
 

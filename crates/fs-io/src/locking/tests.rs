@@ -200,6 +200,84 @@ fn a_mount_that_cannot_be_named_for_the_next_server_gets_no_lock() {
     assert_eq!(site.named(), [elsewhere.id]);
 }
 
+/// The directory of the file that names mounts with locks, away and back.
+fn without_directory<R>(site: &Site, during: impl FnOnce() -> R) -> R {
+    let (path, away) = (site.dir.path().to_owned(), site.dir.path().with_extension("away"));
+    std::fs::rename(&path, &away).expect("the directory is gone");
+    let done = during();
+    std::fs::rename(&away, &path).expect("it is back");
+    done
+}
+
+#[test]
+fn a_lock_is_not_granted_while_who_loses_it_cannot_be_struck_for_the_next_server() {
+    let mut site = Site::new();
+    let [first, other] = [1, 2].map(|id| site.join(id, Kernel::Elsewhere, &[]));
+    assert_eq!(site.ask(&first, 2, 10, Patience::None), None);
+    assert_eq!(site.ask(&other, 4, 11, Patience::None), Some(HELD));
+    let claims = first.ledger.locks();
+    site.locking.end_mount(first.number);
+    let refused = without_directory(&site, || site.ask(&other, 6, 11, Patience::None));
+    assert_eq!(refused, Some(NO_LOCKS));
+    assert!(other.ledger.locks().is_empty() && site.locking.counts() == (0, 0));
+    assert_eq!(site.named(), [first.id, other.id]);
+    let again = site.join(1, Kernel::Elsewhere, &claims);
+    assert!(again.lost.is_empty(), "nobody has taken it");
+    site.locking.end_mount(again.number);
+    assert_eq!(site.ask(&other, 8, 11, Patience::None), None);
+    assert_eq!(site.named(), [other.id]);
+}
+
+#[test]
+fn a_lock_that_was_waited_for_is_not_granted_while_who_loses_it_cannot_be_struck() {
+    let mut site = Site::new();
+    let [first, other] = [1, 2].map(|id| site.join(id, Kernel::Elsewhere, &[]));
+    assert_eq!(site.ask(&first, 2, 10, Patience::None), None);
+    assert_eq!(site.ask(&other, 4, 11, Patience::Waits), Some(WAITS));
+    without_directory(&site, || site.locking.end_mount(first.number));
+    assert_eq!(other.said.try_recv(), Ok((4, Some(NO_LOCKS))));
+    assert!(other.ledger.locks().is_empty() && site.locking.counts() == (0, 0));
+    assert_eq!(site.named(), [first.id, other.id]);
+    assert_eq!(site.ask(&other, 6, 11, Patience::None), None);
+    assert_eq!(site.named(), [other.id]);
+}
+
+#[test]
+fn a_range_that_a_withdrawn_lock_has_replaced_is_locked_as_before() {
+    let mut site = Site::new();
+    let [first, other] = [1, 2].map(|id| site.join(id, Kernel::Elsewhere, &[]));
+    let ask = |mount: &Mount, unique, kind, (start, end), patience| {
+        let lock = Lock { start, end, kind, pid: 1 };
+        let asked = LockRequest { fh: Handle(10), owner: 10, lock, flock: false };
+        let reply = site.locking.set(mount.number, (Unique(unique), FILE), &asked, patience, connection());
+        reply.expect("a reply").as_bytes()[4..8] == [0; 4]
+    };
+    assert!(ask(&first, 2, LockKind::Read, (0, 9), Patience::None));
+    assert!(ask(&other, 4, LockKind::Read, (0, 9), Patience::None));
+    let before = other.ledger.locks();
+    assert!(!ask(&other, 6, LockKind::Write, (5, 9), Patience::Waits), "it waits");
+    without_directory(&site, || site.locking.end_mount(first.number));
+    assert_eq!(other.said.try_recv(), Ok((6, Some(NO_LOCKS))));
+    assert_eq!(other.ledger.locks(), before);
+    assert_eq!(site.locking.counts(), (1, 0));
+}
+
+#[test]
+fn who_has_not_claimed_is_struck_before_anybody_gets_a_lock() {
+    let mut site = Site::new();
+    let (first, other) = (site.join(1, Kernel::Elsewhere, &[]), site.join(2, Kernel::Elsewhere, &[]));
+    site.ask(&first, 2, 10, Patience::None);
+    site.ask(&other, 4, 11, Patience::None);
+    let mut site = site.next();
+    let other = site.join(2, Kernel::Elsewhere, &[]);
+    site.ask(&other, 6, 11, Patience::Waits);
+    let replies = without_directory(&site, || site.locking.state.lock().end_claims());
+    assert!(replies.is_empty());
+    assert_eq!(other.said.try_recv(), Ok((6, Some(NO_LOCKS))), "the next server would believe the first one");
+    assert_eq!(site.ask(&other, 8, 11, Patience::None), None);
+    assert_eq!(site.named(), [other.id]);
+}
+
 #[test]
 fn who_lost_its_locks_is_not_believed_by_the_next_server() {
     let mut site = Site::new();
