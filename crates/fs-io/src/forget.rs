@@ -77,6 +77,12 @@ impl Forgetter {
         self.changed.notify_one();
     }
 
+    /// As [`Self::forget_soon`], of several inodes.
+    pub(crate) fn forget_all_soon(&self, inodes: impl IntoIterator<Item = InodeNumber>) {
+        self.soon.lock().inodes.extend(inodes);
+        self.changed.notify_one();
+    }
+
     /// Does what is to be done soon, until the mount ends.
     pub(crate) fn run(&self) {
         while let Some(inodes) = self.next() {
@@ -111,8 +117,10 @@ impl Forgetter {
 
 /// Tells the kernel itself.
 pub(crate) fn tell(device: &Device, inode: InodeNumber) {
-    // The kernel may know nothing of the inode, which is well.
-    let _ = device.notify(&Notification::inval_inode(Node(inode.0), 0, 0));
+    // The kernel may know nothing of the inode, or the mount may have ended, which is well.
+    if let Err(error) = device.notify(&Notification::inval_inode(Node(inode.0), 0, 0)) {
+        tracing::warn!(%error, inode = inode.0, "the kernel may keep what is out of date");
+    }
 }
 
 /// Questions to the holder of a mount, which it answers in order.
@@ -175,8 +183,33 @@ impl Questions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::sync::Arc;
     use std::sync::mpsc::sync_channel;
+
+    /// A device that has ended, and each refusal of the kernel, is passed over: the mount goes on.
+    #[test]
+    fn what_is_to_be_dropped_soon_is_asked_of_the_kernel_whatever_it_says() {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (kernel, ours) = pair.expect("sockets");
+        let device = Device::from_fd(ours).expect("a descriptor");
+        let forgetter = Arc::new(Forgetter::new(Forgetting::This(device)));
+        let dropping = Arc::clone(&forgetter);
+        let thread = std::thread::spawn(move || dropping.run());
+        forgetter.forget_all_soon([7, 8].map(InodeNumber));
+        for number in [7_u64, 8] {
+            let mut message = [0; 64];
+            rustix::io::read(&kernel, &mut message).expect("a notification");
+            assert_eq!(message[16..24], number.to_le_bytes());
+        }
+        drop(kernel);
+        forgetter.forget_all_soon([InodeNumber(9)]);
+        while forgetter.dropped() < 3 {
+            std::thread::yield_now();
+        }
+        forgetter.close();
+        thread.join().expect("it ends");
+    }
 
     #[test]
     fn a_question_waits_for_its_answer_or_for_the_end_of_the_mount() {

@@ -13,7 +13,7 @@ use super::waiting::Waiting;
 use crate::clock::since_start;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
-use crate::forget;
+use crate::forget::{Forgetter, Forgetting};
 use crate::ledger::Ledger;
 use crate::lives::MountId;
 use crate::random::random_bytes;
@@ -93,7 +93,11 @@ pub struct Hold {
 /// How requests come to the server.
 enum By {
     /// From the kernel: the server has the queues.
-    Kernel { ledger: SharedMemory },
+    Kernel {
+        ledger: SharedMemory,
+        /// Has the kernel drop what was lost with a server.
+        stale: Arc<Forgetter>,
+    },
     /// This process passes them on.
     Relay {
         relay: Arc<Relay>,
@@ -149,7 +153,7 @@ impl Hold {
         let Ready { mount: mounted, queues, negotiated } = Ready::make(point, &mount_settings, stop.as_fd())?;
         let questions = Questions::start(&queues[0])?;
         let by = if is_near {
-            By::Kernel { ledger: Ledger::memory()? }
+            By::Kernel { ledger: Ledger::memory()?, stale: start_dropping(&queues[0])? }
         } else {
             let over = counter()?;
             By::Relay { relay: Relay::start(&queues, negotiated, &over, settings.cache_bytes)?, over }
@@ -221,7 +225,7 @@ impl Hold {
             match self.wait_for_server()? {
                 Absence::Served(channel) => {
                     self.channel = channel;
-                    self.invalidate()?;
+                    self.invalidate();
                 }
                 Absence::Unmounted => return Ok(()),
                 Absence::Stopped => {
@@ -393,7 +397,7 @@ impl Hold {
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
         let descriptors: Vec<BorrowedFd<'_>> = match &self.by {
-            By::Kernel { ledger } => {
+            By::Kernel { ledger, .. } => {
                 std::iter::once(ledger.file()).chain(self.queues.iter().map(AsFd::as_fd)).collect()
             }
             By::Relay { .. } => Vec::new(),
@@ -470,19 +474,10 @@ impl Hold {
     ///
     /// It waits for READs that it has sent to the server, and nothing interrupts that: a server that did this could not be
     /// killed while it has not answered them itself.
-    fn invalidate(&self) -> io::Result<()> {
-        let By::Kernel { ledger } = &self.by else { return Ok(()) };
-        let stale = Ledger::stale(ledger);
-        if stale.is_empty() {
-            return Ok(());
+    fn invalidate(&self) {
+        if let By::Kernel { ledger, stale } = &self.by {
+            stale.forget_all_soon(Ledger::stale(ledger));
         }
-        let notifier = self.device().clone_queue()?;
-        let invalidate = move || {
-            for number in stale {
-                forget::tell(&notifier, number);
-            }
-        };
-        std::thread::Builder::new().name("invalidate".into()).spawn(invalidate).map(drop)
     }
 
     fn device(&self) -> &Device {
@@ -514,10 +509,20 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let By::Relay { over, .. } = &self.by {
-            raise(over);
+        match &self.by {
+            By::Kernel { stale, .. } => stale.close(),
+            By::Relay { over, .. } => raise(over),
         }
     }
+}
+
+/// Starts the thread in which the kernel is asked to drop what was lost with a server. It is there before the mount has a
+/// server: the mount does not end for want of a thread, or of a descriptor, when the next one serves it.
+fn start_dropping(device: &Device) -> io::Result<Arc<Forgetter>> {
+    let stale = Arc::new(Forgetter::new(Forgetting::This(device.clone_queue()?)));
+    let dropping = Arc::clone(&stale);
+    std::thread::Builder::new().name("invalidate".into()).spawn(move || dropping.run())?;
+    Ok(stale)
 }
 
 fn ended(what: String) -> Result<(), HoldError> {
