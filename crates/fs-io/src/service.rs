@@ -645,7 +645,11 @@ pub(crate) mod tests {
 
     /// The service of a mount, which is held so, of new files in memory.
     pub(crate) fn service_of(held: Option<Held>, which: Which) -> (Service, Publisher) {
-        let media = SimMedia::new(64 * RUN_SIZE, SimOptions::default());
+        service_on(SimMedia::new(64 * RUN_SIZE, SimOptions::default()), held, which)
+    }
+
+    /// As [`service_of`], on a medium that may fail.
+    pub(crate) fn service_on(media: Arc<SimMedia>, held: Option<Held>, which: Which) -> (Service, Publisher) {
         let new = NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 };
         landfall_heap::create(&*media, &new).expect("a new region");
         let recovery = Arc::new(FilesRecovery::default());

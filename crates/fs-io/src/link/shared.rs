@@ -94,16 +94,16 @@ impl Shared {
     /// Waits until an operation that could not be executed can be tried again.
     ///
     /// # Errors
-    /// It never can.
+    /// It never can, or what it waits for has failed for good.
     pub(super) fn wait_for(&self, error: FsError) -> Result<(), FsError> {
         match error.until() {
             Some(Until::Commit | Until::Ticket(_)) => self.files.sync_all()?,
-            Some(Until::Space) => {
-                // Publishing makes room in the log, and in the region with the compactor, which works by itself.
-                if !self.publish().is_ok_and(|published| published) {
-                    std::thread::sleep(PAUSE);
-                }
-            }
+            // Publishing makes room in the log, and in the region with the compactor, which works by itself.
+            Some(Until::Space) => match self.publish() {
+                Ok(true) => {}
+                Err(failed) if failed.until().is_none() => return Err(failed),
+                Ok(false) | Err(_) => std::thread::sleep(PAUSE),
+            },
             Some(Until::Load(load)) => {
                 self.files.heap().wait_for_load(load);
             }
@@ -122,5 +122,32 @@ pub(super) fn reason_of(error: &FsError) -> Reason {
             tracing::error!(%error, "a library's request fails");
             Reason::Region
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Which;
+    use crate::service::tests::service_on;
+    use landfall_fs::{Attributes, InodeNumber, Operation};
+    use landfall_media::RUN_SIZE;
+    use landfall_media::sim::{SimMedia, SimOptions};
+
+    #[test]
+    fn who_waits_for_space_hears_that_publishing_has_failed_for_good() {
+        let media = SimMedia::new(64 * RUN_SIZE, SimOptions::default());
+        let (service, publisher) = service_on(Arc::clone(&media), None, Which::default());
+        let files = Arc::clone(&service.files);
+        let shared = Shared::new(Arc::clone(&files), Arc::new(Mutex::new(publisher)), Arc::default());
+        let attributes = Attributes { uid: Some(7), ..Attributes::default() };
+        let change = Operation::SetAttributes { number: InodeNumber::ROOT, attributes };
+        files.execute(1, &change).expect("there is room");
+        shared.wait_for(FsError::Backlog).expect("it is published");
+        assert_eq!(files.log_len().0, 0);
+        files.execute(2, &change).expect("there is room");
+        media.fail_at(media.ops().fences + 1);
+        let failed = shared.wait_for(FsError::Wait(Until::Space)).expect_err("nothing makes room any more");
+        assert_eq!(failed.until(), None, "{failed}");
     }
 }
