@@ -34,7 +34,7 @@ use std::time::Duration;
 /// How long a worker busy-polls for packets before it blocks in the kernel.
 const SPIN: Duration = Duration::from_micros(50);
 /// Flags of files that the server mounts itself.
-const FILES_OWN: [&str; 3] = ["files", "files_options", "files_commands"];
+const FILES_OWN: [&str; 2] = ["files", "files_options"];
 
 /// Flags of `landfall serve`. Each may also be set in the configuration file; flags take precedence.
 #[derive(Debug, Default, Args)]

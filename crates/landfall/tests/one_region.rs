@@ -16,6 +16,21 @@ const MIB: usize = 1 << 20;
 /// What was deleted is free after the next publication, and after compaction.
 const FREE_SOON: Duration = Duration::from_secs(20);
 
+/// No mount is needed for that.
+#[test]
+fn a_server_whose_mounts_are_other_processes_says_what_to_do_instead_of_making_files_of_values() {
+    let place = Place::new();
+    let (socket, file) = (place.path().join("offload.sock"), place.path().join("file"));
+    let server = place.start(&["--files-offload", socket.to_str().unwrap()]);
+    assert_eq!(server.call(&["SET", "key", "value"]), ok());
+    for command in [["LF.PUBLISH", "key", "file"], ["LF.ADOPT", "file", "key"]] {
+        let reply = server.call(&command);
+        assert!(error_text(&reply).contains("--files MOUNTPOINT"), "{reply:?}");
+    }
+    let (is_done, says) = relink(&server, "import-key", &["key", file.to_str().unwrap()]);
+    assert!(!is_done && says.contains("--files-offload") && says.contains("copy through a mount"), "{says}");
+}
+
 /// A directory to mount on, which nothing is mounted on at the end.
 struct Point(tempfile::TempDir);
 

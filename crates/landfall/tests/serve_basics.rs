@@ -182,7 +182,7 @@ fn unknown_settings_and_bad_values_are_refused_by_name() {
     let of_xdp = place.file("xdp.toml", "xdp_mode = \"what\"\n");
     let listens =
         place.file("listens.toml", "files_offload = \"/nowhere/socket\"\nfiles = \"/nowhere/mount\"\n");
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["--config", unknown.to_str().unwrap()], "capacty"),
         (&["--config", "/nowhere/landfall.toml"], "/nowhere/landfall.toml"),
         (&["--capacity", "12parsecs"], "12parsecs"),
@@ -202,6 +202,7 @@ fn unknown_settings_and_bad_values_are_refused_by_name() {
         (&["--config", of_xdp.to_str().unwrap()], "--xdp-mode is for --xdp"),
         (&["--files-options", "ro"], "--files-options is for the files of --files"),
         (&["--files-commands"], "--files-commands is for the files of --files"),
+        (&["--files-offload", "/nowhere/socket", "--files-commands"], "give --files MOUNTPOINT instead"),
         (&["--files-listen", "127.0.0.1:0"], "give --files-offload"),
         (&["--nvdimm"], "give --files-listen"),
         (&["--config", listens.to_str().unwrap()], "a mountpoint is for --files"),

@@ -130,6 +130,12 @@ pub enum ConfigError {
         "{0} is for --files: with --files-offload, `landfall fs mount` mounts, and has -o for its options"
     )]
     Offloaded(&'static str),
+    /// Misuse: clients make files of values only where no other process holds a mount.
+    #[error(
+        "--files-commands cannot be used with --files-offload, whose mounts are processes of their own: give --files MOUNTPOINT \
+         instead, or copy through a mount"
+    )]
+    CommandsOffloaded,
     /// Misuse: there are no files.
     #[error("{0} is for the files of --files MOUNTPOINT: give that, too")]
     FilesAlone(&'static str),
@@ -394,14 +400,17 @@ impl Config {
     /// Refuses settings of a mount of this process where others mount.
     ///
     /// # Errors
-    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`], [`ConfigError::NvdimmAlone`],
-    /// [`ConfigError::FilesAlone`], [`ConfigError::PublishingAlone`].
+    /// [`ConfigError::Offloaded`], [`ConfigError::CommandsOffloaded`], [`ConfigError::ListenAlone`],
+    /// [`ConfigError::NvdimmAlone`], [`ConfigError::FilesAlone`], [`ConfigError::PublishingAlone`].
     pub fn check_files(&self) -> Result<(), ConfigError> {
         if self.files_listen.is_some() && self.files_offload.is_none() {
             return Err(ConfigError::ListenAlone);
         }
         if self.nvdimm && self.files_listen.is_none() {
             return Err(ConfigError::NvdimmAlone);
+        }
+        if self.files_commands && self.files_offload.is_some() {
+            return Err(ConfigError::CommandsOffloaded);
         }
         if self.files_publish.is_some() && !self.wants_files() {
             return Err(ConfigError::PublishingAlone);

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The line of `INFO files` that names the mountpoint.
+/// The line of `INFO files` that names the mountpoint, and the one that names where mounts of other processes connect.
 const MOUNTPOINT: &str = "files_mountpoint:";
+const SOCKET: &str = "files_socket:";
 
 /// Flags of `landfall fs import-key`.
 #[derive(Debug, Args)]
@@ -50,6 +51,11 @@ enum ValueError {
     Client(#[from] ClientError),
     #[error("the server has no files mounted: start it with --files MOUNTPOINT")]
     NotMounted,
+    #[error(
+        "the server's mounts are processes of their own (--files-offload), for which it makes no files of values: copy through \
+         a mount, or start it with --files MOUNTPOINT and --files-commands instead"
+    )]
+    Offloaded,
     #[error("{}: it is not below {}, where the server's files are mounted", path.display(), point.display())]
     Elsewhere { path: PathBuf, point: PathBuf },
     #[error("{}: {source}", path.display())]
@@ -100,9 +106,17 @@ fn relink(client: &mut Client, words: [&[u8]; 3], only_new: bool) -> Result<(), 
 /// Where the server's files are mounted, as it says.
 fn mountpoint(client: &mut Client) -> Result<PathBuf, ValueError> {
     let Reply::Bulk(text) = client.call(&[b"INFO", b"files"])? else { return Err(ValueError::NotMounted) };
-    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(MOUNTPOINT.as_bytes()));
-    let point = line.map(|point| point.strip_suffix(b"\r").unwrap_or(point).to_vec());
-    point.map(|point| OsString::from_vec(point).into()).ok_or(ValueError::NotMounted)
+    mountpoint_in(&text)
+}
+
+/// What `INFO files` says of it.
+fn mountpoint_in(text: &[u8]) -> Result<PathBuf, ValueError> {
+    let named =
+        |name: &str| text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()));
+    let Some(point) = named(MOUNTPOINT) else {
+        return Err(named(SOCKET).map_or(ValueError::NotMounted, |_| ValueError::Offloaded));
+    };
+    Ok(OsString::from_vec(point.strip_suffix(b"\r").unwrap_or(point).to_vec()).into())
 }
 
 /// The path of a file, which need not exist, from the mountpoint on.
@@ -118,6 +132,15 @@ fn within(path: &Path, point: &Path) -> Result<PathBuf, ValueError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_whose_mounts_are_other_processes_is_told_apart_from_one_without_files() {
+        let point = mountpoint_in(b"# Files\r\nfiles:mounted\r\nfiles_mountpoint:/srv/files\r\n");
+        assert_eq!(point.unwrap(), Path::new("/srv/files"));
+        assert!(matches!(mountpoint_in(b"files:kept\r\n"), Err(ValueError::NotMounted)));
+        let offloaded = mountpoint_in(b"files:offloaded\r\nfiles_socket:/srv/offload.sock\r\n").unwrap_err();
+        assert!(offloaded.to_string().contains("copy through a mount"), "{offloaded}");
+    }
 
     #[test]
     fn paths_begin_at_the_mountpoint() {
