@@ -59,8 +59,8 @@ pub enum ConnectError {
 pub enum Received {
     /// The packet was handled, or dropped and counted.
     Done,
-    /// A segment of no connection of this stack. Another stack that shares the addresses may have the connection. If
-    /// none does, the driver gives the segment to [`Stack::refuse`].
+    /// A segment of no connection of this stack, also a SYN, which may be repeated. Another stack that shares the addresses
+    /// may have the connection. If none does, the driver gives the segment to [`Stack::refuse`].
     Stray(Tuple),
 }
 

@@ -34,11 +34,12 @@ impl Stack {
         }
     }
 
-    /// Answers a stray segment that belongs to no stack with a reset (RFC 9293, 3.10.7.1).
+    /// Answers a stray segment that belongs to no stack: a SYN opens a connection of this one, any other segment is answered
+    /// with a reset (RFC 9293, 3.10.7.1).
     pub fn refuse(&mut self, now: Instant, frames: &dyn Frames, packet: Extent) {
         let bytes = frames.bytes(packet);
         let outcome =
-            self.parse(bytes, packet.off, 0).map(|arrival| arrival.map(|a| self.refuse_segment(now, &a)));
+            self.parse(bytes, packet.off, 0).map(|arrival| arrival.map(|a| self.answer_unowned(now, &a)));
         if let Err(reason) | Ok(Some(Err(reason))) = outcome {
             self.stats.drop(reason);
         }

@@ -94,8 +94,12 @@ impl Stack {
             self.time_wait.remove(&path.tuple);
             return self.receive_syn(now, &path, &segment, Some(over.next_iss()));
         }
-        let plain_syn = segment.flags.syn && !segment.flags.ack && !segment.flags.rst;
-        if plain_syn && self.tag_of(path.tuple.local.port()).is_some() {
+        if self.opens(&path, &segment) {
+            // The peer may have sent it to another stack before: two would answer with different numbers, and one of them
+            // would reset the connection of the other one.
+            if self.flows.is_some() {
+                return Ok(Received::Stray(path.tuple));
+            }
             return self.receive_syn(now, &path, &segment, None);
         }
         if self.accept_cookie(now, frames, &path, segment) {
@@ -106,6 +110,12 @@ impl Stack {
         }
         self.answer_stray(now, &path, &segment)?;
         Ok(Received::Done)
+    }
+
+    /// True for a SYN to a port that the application listens on.
+    fn opens(&self, path: &Path, segment: &Segment) -> bool {
+        let flags = segment.flags;
+        flags.syn && !flags.ack && !flags.rst && self.tag_of(path.tuple.local.port()).is_some()
     }
 
     fn tag_of(&self, port: u16) -> Option<u32> {
@@ -248,10 +258,13 @@ impl Stack {
         self.with(now, frames, id, |tcb: &mut Tcb, context: &mut Context<'_>| tcb.receive(context, segment));
     }
 
-    /// Answers a stray segment that the driver returns: no other stack has the connection.
-    pub(super) fn refuse_segment(&mut self, now: Instant, arrival: &Arrival<'_>) -> Result<(), Drop> {
+    /// Answers a stray segment that the driver returns: no other stack has the connection. A SYN opens one.
+    pub(super) fn answer_unowned(&mut self, now: Instant, arrival: &Arrival<'_>) -> Result<(), Drop> {
         let addressed = parse(arrival)?;
         let path = self.path_back(arrival, &addressed);
+        if self.opens(&path, &addressed.segment) {
+            return self.receive_syn(now, &path, &addressed.segment, None).map(|_| ());
+        }
         self.answer_stray(now, &path, &addressed.segment)
     }
 
