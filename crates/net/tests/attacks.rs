@@ -103,6 +103,27 @@ fn replies_follow_a_peer_whose_router_changes() {
 }
 
 #[test]
+fn replies_follow_a_peer_whose_router_changes_while_only_keep_alives_come() {
+    for byte in [&b""[..], b"\0"] {
+        let mut idle = host(|_| {});
+        let (conn, ours) = open(&mut idle, START, peer(0));
+        idle.deliver(START, &by(ROUTER_MAC, &seg(peer(0), ACK, 999, ours, byte)));
+        let answers = sent(&mut idle, START);
+        assert!(!answers.is_empty() && answers.iter().all(|frame| frame[..6] == ROUTER_MAC), "{answers:?}");
+        assert_eq!(reply_goes_to(&mut idle, conn, START), ROUTER_MAC);
+        // Who does not know both numbers diverts nothing.
+        for (seq, by_ack) in [(998, 0), (1001, 0), (999, 1), (999, u32::MAX)] {
+            let mut attacked = host(|_| {});
+            let (conn, ours) = open(&mut attacked, START, peer(0));
+            let junk = seg(peer(0), ACK, seq, ours.wrapping_add(by_ack), byte);
+            attacked.deliver(START, &by(ATTACKER_MAC, &junk));
+            accepted(&mut attacked);
+            assert_eq!(reply_goes_to(&mut attacked, conn, START), PEER_MAC, "{junk:?}");
+        }
+    }
+}
+
+#[test]
 fn a_reply_that_was_lost_with_a_router_follows_the_request_that_is_sent_again() {
     let mut host = host(|_| {});
     let (conn, ours) = open(&mut host, START, peer(0));

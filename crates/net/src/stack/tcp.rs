@@ -58,11 +58,12 @@ impl Stack {
     ) {
         self.with(now, frames, conn, |tcb, context| {
             let before = tcb.progress();
-            let is_repeated = tcb.is_repeated_after_timeout(&segment);
+            let proves_path = tcb.is_repeated_after_timeout(&segment) || tcb.is_keep_alive(&segment);
             tcb.receive(context, segment);
             // Routers change, so replies go to the hardware address that the peer's latest segment came from. Only a
-            // sender that knows the connection's numbers can advance it: a forged segment does not divert replies.
-            if is_repeated || tcb.progress() != before {
+            // sender that knows the connection's numbers can advance it, or keep it alive: a forged segment does not divert
+            // replies.
+            if proves_path || tcb.progress() != before {
                 tcb.path.remote_mac = from_mac;
             }
         });

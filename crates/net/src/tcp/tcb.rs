@@ -296,6 +296,19 @@ impl Tcb {
             && segment.seq + segment.len() == self.rcv_nxt
     }
 
+    /// True for a keep-alive of the peer (RFC 9293, 3.8.4), unless it may be an old copy of its last segment. It does not
+    /// advance the connection either, and its sender knows both numbers.
+    pub(crate) fn is_keep_alive(&self, segment: &segment::Segment) -> bool {
+        let flags = segment.flags;
+        let is_plain = flags.ack && !flags.rst && !flags.syn && !flags.fin;
+        let waits = self.outstanding() == 0 || self.rtt.has_backed_off();
+        waits
+            && is_plain
+            && segment.len() <= 1
+            && segment.ack == self.snd_una
+            && segment.seq + 1 == self.rcv_nxt
+    }
+
     /// TSval of a segment sent at `now`: milliseconds (RFC 7323, 5.4).
     pub(super) fn timestamp(&self, now: Instant) -> u32 {
         self.timestamps.map_or(0, |t| (now.millis() as u32).wrapping_add(t.offset))
