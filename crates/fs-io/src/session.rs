@@ -330,11 +330,11 @@ impl Session {
         (stop, elsewhere): (OwnedFd, Option<Elsewhere>),
         (settings, keeper): (&Settings, Keeper),
     ) -> Result<Self, SessionError> {
-        let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
         let Lines { mut mount, lines, negotiated } = mount;
         let device = mount.id().and_then(device_of);
         // Its holder unmounts it, or waits for the next server, if this one cannot serve it.
         elsewhere.iter().for_each(|_| mount.leave());
+        let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
         let shares = match negotiated.features.has(Feature::OverIoUring) {
             true => queues::shares(queue_count()?, settings.workers),
             false => Vec::new(),

@@ -644,11 +644,10 @@ impl Server {
         let negotiated =
             Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
         let workers = lines.len();
-        let (mount, memory) = match attach.over {
-            Over::Device => (Mount::of_another(point, attach.id.clone()), Memory::Ledger(ledger)),
-            Over::Connections => (Mount::elsewhere(point), Memory::Log(attach.mount)),
+        let memory = match attach.over {
+            Over::Device => Memory::Ledger(ledger),
+            Over::Connections => Memory::Log(attach.mount),
         };
-        let lines = Lines { mount, lines, negotiated };
         let (stop, ended) = (new_counter()?, new_counter()?);
         let ender = Ender::start().map_err(AttachError::Descriptors)?;
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
@@ -663,6 +662,12 @@ impl Server {
         };
         let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
         let begun = (copy(&stop)?, Some(elsewhere));
+        // What unmounts when it is dropped comes behind everything that may fail.
+        let mount = match attach.over {
+            Over::Device => Mount::of_another(point, attach.id.clone()),
+            Over::Connections => Mount::elsewhere(point),
+        };
+        let lines = Lines { mount, lines, negotiated };
         let session = Session::serve(files, lines, begun, (&self.settings, Keeper::Session))?;
         if attach.over == Over::Device {
             session.take_mount(Mount::of_another(session.point().to_owned(), attach.id.clone()));
