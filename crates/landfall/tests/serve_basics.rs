@@ -85,7 +85,7 @@ fn sigterm_ends_cleanly_within_seconds_and_data_are_there_again() {
         drop(idle);
     }
     let server = place.start(&[]);
-    assert_eq!(server.call(&["MGET", "TERM", "INT"]), common::Reply::Array(vec![bulk("kept"), bulk("kept")]));
+    assert_eq!(server.call(&["MGET", "TERM", "INT"]), Reply::Array(vec![bulk("kept"), bulk("kept")]));
 }
 
 /// Workers wake each other for commits. After that they wait again, whether the region is paged or not.
@@ -172,7 +172,7 @@ fn example_configuration_is_accepted() {
     let place = Place::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/landfall.toml");
     let server = place.start(&["--config", example]);
-    assert_eq!(server.call(&["PING"]), common::Reply::Simple("PONG".into()));
+    assert_eq!(server.call(&["PING"]), Reply::Simple("PONG".into()));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn second_server_on_a_directory_is_refused() {
     let check = place.check(&[]);
     assert_eq!(check.status.code(), Some(2), "nor is it checked while it is served");
     first.kill();
-    assert_eq!(place.start(&[]).call(&["DBSIZE"]), common::Reply::Int(0), "a dead server's lock is gone");
+    assert_eq!(place.start(&[]).call(&["DBSIZE"]), Reply::Int(0), "a dead server's lock is gone");
 }
 
 #[test]

@@ -638,7 +638,7 @@ fn a_log_whose_head_is_of_a_newer_release_refuses_the_region() {
     let newer = || SimMedia::from_image(image.clone(), SimOptions::default()) as Arc<dyn Media>;
     let refused = LogRecovery::run(newer());
     assert!(matches!(refused, Err(WalError::Heap(HeapError::NewerRecord { .. }))), "{refused:?}");
-    let checked = landfall_heap::RegionCheck::run(newer(), vec![Arc::new(LogRecovery::default()) as _]);
+    let checked = RegionCheck::run(newer(), vec![Arc::new(LogRecovery::default()) as _]);
     assert!(matches!(checked, Err(HeapError::NewerRecord { .. })), "{checked:?}");
 }
 

@@ -483,8 +483,10 @@ impl Server {
         let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
         let come =
             self.gathering.arrived.iter().chain(&self.gathering.waiting).chain(self.postponed.mounts());
-        let mut others = served.chain(come.map(|other| (other.attach.sharing, other.point())));
-        if let Some((_, point)) = others.find(|(sharing, _)| !is_shared || *sharing != Sharing::Shared) {
+        let excludes = |(sharing, _): &(Sharing, _)| !is_shared || *sharing != Sharing::Shared;
+        if let Some((_, point)) =
+            served.chain(come.map(|other| (other.attach.sharing, other.point()))).find(excludes)
+        {
             return Err(AttachError::Mounted(point));
         }
         if !self.has_room_for(attached) {
