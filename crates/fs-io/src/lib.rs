@@ -22,6 +22,7 @@ mod common;
 mod counter;
 mod counters;
 mod data;
+mod detach;
 mod directories;
 mod effects;
 mod errors;

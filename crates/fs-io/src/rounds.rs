@@ -88,7 +88,12 @@ impl Rounds {
 
     /// A step of publishing, which may wait for long.
     pub(crate) fn publish<T>(&self, step: impl FnOnce() -> T) -> T {
-        *self.publishing_since.lock() = Some(Instant::now());
+        self.publish_since(Instant::now(), step)
+    }
+
+    /// As [`Self::publish`], of a step that began then.
+    pub(crate) fn publish_since<T>(&self, begun: Instant, step: impl FnOnce() -> T) -> T {
+        *self.publishing_since.lock() = Some(begun);
         let done = step();
         *self.publishing_since.lock() = None;
         done

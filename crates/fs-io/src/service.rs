@@ -714,6 +714,25 @@ pub(crate) mod tests {
         });
     }
 
+    #[test]
+    fn a_step_of_publishing_that_takes_long_is_waited_for() {
+        let (service, _publisher) = service_of(None, Which::default());
+        let rounds = &service.common.rounds;
+        let long_ago =
+            Instant::now().checked_sub(SPACE_WAIT_MAX * 2).expect("the machine has run for a minute");
+        let has_waited = || Some(SpaceWait { since: long_ago, ..SpaceWait::new(rounds, &FsError::Backlog) });
+        let wait = |mut wait: Option<SpaceWait>| {
+            let seen = rounds.progress();
+            let waited = service.wait_for_space(&mut wait, seen, &FsError::Backlog);
+            waited.map(|()| wait.expect("it waits").since)
+        };
+        rounds.publish_since(long_ago, || {
+            let since = wait(has_waited()).expect("another machine may answer soon");
+            assert!(since > long_ago, "the time does not count");
+        });
+        assert_eq!(wait(has_waited()), Err(NO_SPACE));
+    }
+
     /// Each time both threads had nothing to do, as enough was free, and others had taken it before this request came.
     #[test]
     fn who_finds_that_others_were_faster_asks_for_space_again() {

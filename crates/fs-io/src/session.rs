@@ -5,6 +5,7 @@ use crate::background;
 use crate::clock;
 use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise};
+use crate::detach::{Detached, LINGER, detach, write_back};
 use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
@@ -21,7 +22,7 @@ use crate::rounds::Rounds;
 use crate::service::{Held, Service, SyncMode, Which, Written};
 use crate::slices;
 use crate::syncs::Syncs;
-use crate::sys::{self, Image};
+use crate::sys::Image;
 use crate::transport::{DeviceQueue, Transport, TransportKind};
 use crate::values::Values;
 use crate::worker::Worker;
@@ -42,8 +43,6 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end waits for programs that still use a mount which was detached.
-pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LINGER_STEP: Duration = Duration::from_millis(20);
 /// Inodes without a name that are deleted with one wait for the log.
@@ -756,42 +755,6 @@ impl Stopper {
             std::thread::sleep(LINGER_STEP);
         }
         self.shared.stop_workers();
-    }
-}
-
-/// How a mount was taken from the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detached {
-    /// Nobody used it: it has ended.
-    Idle,
-    /// It ends with the programs that use it.
-    InUse,
-}
-
-/// Takes a mount from the tree. Before it is detached while programs use it, `prepare` is called with the mountpoint.
-pub(crate) fn detach(mount: &mut Mount, prepare: impl FnOnce(&Path)) -> Detached {
-    match mount.unmount(Unmount::WhenIdle) {
-        Ok(()) => return Detached::Idle,
-        Err(MountError::Busy { point }) => tracing::warn!(
-            "{}: programs still use it; it is detached, and their files end in {} s",
-            point.display(),
-            LINGER.as_secs()
-        ),
-        Err(error) => tracing::warn!(%error, "it is detached instead"),
-    }
-    prepare(mount.point());
-    if let Err(error) = mount.unmount(Unmount::Lazily) {
-        tracing::error!(%error, "it stays mounted, without a server");
-    }
-    Detached::InUse
-}
-
-/// Writes back what the kernel keeps, as far as it can be reached.
-pub(crate) fn write_back(point: &Path) {
-    if let Ok(directory) = std::fs::File::open(point)
-        && let Err(error) = sys::sync_file_system(directory.as_fd())
-    {
-        tracing::warn!(%error, "what the kernel keeps is not written back");
     }
 }
 

@@ -7,12 +7,13 @@ use common::chain::Chain;
 use common::faults::Over;
 use common::{can_mount, mount_metric, pattern, wait_until};
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,6 +22,16 @@ use std::time::Duration;
 const MOUNT_LIMIT: Duration = Duration::from_secs(60);
 /// How long a node is stopped, unless what waits for none is done before.
 const STOPPED: Duration = Duration::from_secs(3);
+
+/// Memory that a direct read takes.
+#[repr(align(4096))]
+struct AlignedPage([u8; 4096]);
+
+impl Default for AlignedPage {
+    fn default() -> Self {
+        Self([0; 4096])
+    }
+}
 
 /// Nodes with files, each with a directory to mount them on.
 struct Nodes {
@@ -384,6 +395,67 @@ fn a_write_returns_at_once_and_fsync_when_all_nodes_have_it() {
     }));
     drop(file);
     nodes.end(&[0, 1]);
+}
+
+/// Changes modes again and again until it is told to end, and counts how often.
+fn change_modes(path: &Path, done: &AtomicU64, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let mode = 0o600 + done.fetch_add(1, Ordering::Relaxed) as u32 % 8;
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+#[test]
+fn while_a_node_does_not_answer_and_the_log_is_full_reads_go_on_and_who_writes_can_be_killed() {
+    const WRITERS: usize = 8;
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let files: Vec<PathBuf> = (0..WRITERS).map(|writer| nodes.at(0, &format!("file-{writer}"))).collect();
+    files.iter().for_each(|file| write_durably(file, &pattern(1, 4096)).unwrap());
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let last = nodes.chain.server(1);
+    last.signal("STOP");
+    let (reads, killed) = std::thread::scope(|scope| {
+        let _over = Over(&over);
+        for file in &files {
+            scope.spawn(|| change_modes(file, &done, &over));
+        }
+        // They wait when nothing has been done for a while.
+        let mut before = 0;
+        let waits = wait_until(MOUNT_LIMIT, || {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = done.load(Ordering::Relaxed);
+            (std::mem::replace(&mut before, now) == now).then_some(now)
+        });
+        let count = waits.expect("the log is full in the end");
+        assert!(count > 50_000, "they have waited before the log was full: {count}");
+        let reading = scope.spawn(|| {
+            let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&files[0]).unwrap();
+            let mut bytes = AlignedPage::default();
+            (0..10).for_each(|_| assert_eq!(direct.read_at(&mut bytes.0, 0).unwrap(), 4096));
+            bytes.0 == pattern(1, 4096)[..]
+        });
+        let reads = wait_until(STOPPED, || reading.is_finished().then_some(())).is_some();
+        let mut writer = Command::new("chmod").arg("600").arg(&files[1]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let waited = writer.try_wait().unwrap().is_none();
+        writer.kill().unwrap();
+        let killed = wait_until(STOPPED, || writer.try_wait().unwrap()).is_some();
+        last.signal("CONT");
+        assert!(reading.join().unwrap() && waited);
+        writer.wait().unwrap();
+        let more = wait_until(MOUNT_LIMIT, || (done.load(Ordering::Relaxed) > before + 1000).then_some(()));
+        assert!(more.is_some(), "writers go on with the node: {}", nodes.chain.words());
+        (reads, killed)
+    });
+    assert!(reads, "reads waited for the node that was stopped");
+    assert!(killed, "a program that waited could not be killed");
+    nodes.chain.wait_until_in_step();
+    let tree = nodes.tree(0);
+    files.iter().for_each(|file| File::open(file).unwrap().sync_all().unwrap());
+    nodes.replace_first(0, 1, &tree);
+    nodes.end(&[1]);
 }
 
 #[test]

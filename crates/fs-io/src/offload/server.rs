@@ -48,7 +48,6 @@ const RESERVE_SHARE: usize = 2;
 /// Inode numbers that a server does not give, above those it has found: a mount may know some of them by operations that were
 /// lost with the server before. No server has so many that are not durable, and the first number of each is.
 const NUMBERS_APART: u64 = 1 << 20;
-
 /// How long after which what could not be noted is noted again.
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
 
