@@ -108,6 +108,29 @@ fn a_line_is_torn_at_words_and_never_within_one() {
     assert!(torn > 0, "tearing must happen");
 }
 
+/// Rule 1 of `docs/format/media.md`: what is not flushed becomes durable at any time, in any order.
+#[test]
+fn each_word_of_a_torn_line_may_be_of_another_version() {
+    let media = sim();
+    save(&media, 0, &[1; 64]);
+    for version in 2..=4 {
+        media.store(0, &[version; 64]).expect("in bounds");
+    }
+    let mut mixtures = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let image = media.crash_image_seeded(seed);
+        let words: BTreeSet<[u8; 8]> =
+            image[..64].chunks(8).map(|word| word.try_into().expect("eight bytes")).collect();
+        assert!(
+            words.iter().all(|word| (1..=4_u8).any(|version| *word == [version; 8])),
+            "seed {seed}: {words:?}"
+        );
+        mixtures.insert(words.into_iter().map(|word| word[0]).collect::<Vec<u8>>());
+    }
+    let is_found = |mixture: &[u8]| mixtures.contains(mixture);
+    assert!((1..=4_u8).all(|version| is_found(&[version])) && is_found(&[1, 2, 3, 4]), "{mixtures:?}");
+}
+
 #[test]
 fn earlier_contents_of_a_line_may_be_found_within_the_stated_bound() {
     let media = sim();

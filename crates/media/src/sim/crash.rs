@@ -162,18 +162,23 @@ fn survivor(durable: &Line, versions: &Versions, rng: &mut Rng) -> Line {
     match rng.below(4) {
         0 | 1 => versions[versions.len() - 1].line,
         2 => any,
-        _ => torn(durable, &any, rng),
+        _ => torn(durable, versions, rng),
     }
 }
 
-/// Each word is drawn at random from one of the two: only an aligned 8-byte store is atomic.
-fn torn(durable: &Line, version: &Line, rng: &mut Rng) -> Line {
-    let choice = rng.next();
+/// Each word is drawn at random from the durable contents or any later ones, whatever was drawn for the others: only an
+/// aligned 8-byte store is atomic, and bytes that are not fenced become durable in any order.
+fn torn(durable: &Line, versions: &Versions, rng: &mut Rng) -> Line {
+    let choices = rng.next().to_le_bytes();
     let mut line = *durable;
-    for word in 0..line.len() / 8 {
-        if choice >> word & 1 == 1 {
+    for (word, choice) in choices.into_iter().enumerate() {
+        let later = (usize::from(choice) % (versions.len() + 1)).checked_sub(1);
+        if let Some(version) = later.map(|at| &versions[at].line) {
             line[word * 8..][..8].copy_from_slice(&version[word * 8..][..8]);
         }
     }
     line
 }
+
+/// One choice for each word of a line.
+const _: () = assert!(LINE_SIZE as usize == 8 * size_of::<u64>());

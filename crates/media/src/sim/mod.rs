@@ -7,8 +7,8 @@
 //! # The fault model
 //!
 //! - A store makes its 64-byte lines *pending*. After a crash a pending line may have its durable contents, any of its
-//!   recorded later contents, or a mixture of the two in units of 8-byte words. Each pending line is drawn
-//!   independently. An aligned 8-byte word is never torn.
+//!   recorded later contents, or a mixture of all of these in units of 8-byte words. Each pending line is drawn
+//!   independently, and so is each word of a mixture. An aligned 8-byte word is never torn.
 //! - A flush promises the contents of its lines *at that moment* to the [`Dirty`](crate::Dirty) it is given. A fence
 //!   makes what was promised to its `Dirty` durable, and nothing else: a store after the flush is pending
 //!   again, and flushes noted in another `Dirty` stay without a promise.
