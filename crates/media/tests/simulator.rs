@@ -212,6 +212,41 @@ fn the_chosen_fence_fails_and_closes_the_region() {
 }
 
 #[test]
+fn the_chosen_store_fails_changes_nothing_and_leaves_the_region_open() {
+    let media = sim();
+    media.fail_store_at(2);
+    save(&media, 0, b"first");
+    let failed = media.store(0, b"again").expect_err("as chosen");
+    assert!(matches!(failed, MediaError::Io { .. }), "{failed}");
+    assert_eq!(media.bytes(Extent::new(0, 5)).expect("in bounds"), b"first");
+    assert_eq!((media.pending_count(), media.ops().stores, media.closed()), (0, 2, None));
+    save(&media, 0, b"third");
+    for (store, fails) in [(1, true), (2, false)] {
+        let media = sim();
+        media.fail_store_at(store);
+        assert_eq!(media.store_u64(8, 1).is_err(), fails);
+        let media = sim();
+        media.fail_store_at(store);
+        assert_eq!(media.zero(Extent::new(8, 8)).is_err(), fails);
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_read_cannot_be_stored_to_until_it_is_claimed() {
+    let media = SimMedia::new(3 * RUN_SIZE, IMMEDIATE);
+    media.fail_reads(Extent::new(RUN_SIZE, 2 * RUN_SIZE as u32));
+    media.store(0, b"beside").expect("another run");
+    assert!(media.store(RUN_SIZE + 8, b"x").is_err() && media.store_u64(RUN_SIZE + 8, 1).is_err());
+    assert!(media.zero(Extent::new(RUN_SIZE, 8)).is_err(), "a part of it");
+    assert_eq!((media.ops().stores, media.pending_count()), (1, 1));
+    media.claim_run(RUN_SIZE).expect("there is space");
+    media.store(RUN_SIZE + 8, b"x").expect("it is not read");
+    assert!(media.store(2 * RUN_SIZE, b"x").is_err(), "another run");
+    media.zero(Extent::new(2 * RUN_SIZE, RUN_SIZE as u32)).expect("it is not read");
+    media.store(2 * RUN_SIZE, b"x").expect("it is in memory");
+}
+
+#[test]
 fn later_operations_do_not_change_a_frozen_state() {
     let workload = |media: &SimMedia| {
         save(media, 0, b"one");

@@ -37,7 +37,7 @@ pub struct SimOptions {
 /// How many operations a region has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
-    /// Stores, words and zeroings.
+    /// Stores, words and zeroings, failed ones included.
     pub stores: u64,
     /// Flushes, skipped ones included.
     pub flushes: u64,
@@ -67,6 +67,7 @@ struct State {
     ops: OpCounts,
     skipped: BTreeSet<Site>,
     fail_at: Option<u64>,
+    fail_store_at: Option<u64>,
     closed: Option<String>,
     /// Offsets of runs that cannot be read.
     unreadable: BTreeSet<u64>,
@@ -254,8 +255,16 @@ impl SimMedia {
         self.state.lock().fail_at = Some(fence_index);
     }
 
-    /// From now on no byte of the range's runs can be read from memory or from the medium. This simulates a file's run
-    /// that is not in memory on a device that reports read errors.
+    /// Store number `store_index` of the region (1 is the first) fails with `EIO` and changes nothing. The region stays
+    /// open. This simulates a file's run that must be read before it can be stored to, on a device that reports a read
+    /// error.
+    pub fn fail_store_at(&self, store_index: u64) {
+        self.state.lock().fail_store_at = Some(store_index);
+    }
+
+    /// From now on no byte of the range's runs can be read from memory or from the medium, nor be stored to. This simulates
+    /// a file's run that is not in memory on a device that reports read errors. A run that is claimed, or zeroed whole, need
+    /// not be read: it is as any other then.
     pub fn fail_reads(&self, extent: Extent) {
         let mut state = self.state.lock();
         state.unreadable.extend(extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE));
@@ -286,16 +295,18 @@ impl SimMedia {
         self.state.lock().full = full;
     }
 
-    /// Allocates space for the bare runs that lie wholly in a range.
+    /// Allocates space for the bare runs that lie wholly in a range. What these and the others had is not needed, and not
+    /// read any more.
     fn back(&self, extent: Extent) -> Result<(), MediaError> {
         let mut state = self.state.lock();
         let runs =
             extent.off.div_ceil(RUN_SIZE)..(extent.end() / RUN_SIZE).max(extent.off.div_ceil(RUN_SIZE));
-        let bare: Vec<u64> = state.bare.range(runs).copied().collect();
+        let bare: Vec<u64> = state.bare.range(runs.clone()).copied().collect();
         if state.full && !bare.is_empty() {
             return Err(MediaError::Full { path: "simulated".into(), wanted: RUN_SIZE });
         }
         bare.iter().for_each(|run| _ = state.bare.remove(run));
+        state.unreadable.retain(|run| !runs.contains(run));
         Ok(())
     }
 
@@ -352,11 +363,16 @@ impl SimMedia {
         let runs = extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE);
         let bare = state.bare.range(runs).next();
         assert!(bare.is_none(), "a store to run {bare:?}, which was given back and not claimed");
-        store()?;
-        state.lines.note_store(extent, |index| self.line(index));
-        state.ops.stores += 1;
-        state.freeze_if_due();
-        Ok(())
+        let fails = state.fail_store_at == Some(state.ops.stores + 1);
+        let done = if fails { Err(unreadable()) } else { store() };
+        if done.is_ok() {
+            state.lines.note_store(extent, |index| self.line(index));
+        }
+        if done.is_ok() || fails {
+            state.ops.stores += 1;
+            state.freeze_if_due();
+        }
+        done
     }
 }
 
@@ -377,6 +393,7 @@ impl State {
             ops: OpCounts::default(),
             skipped: BTreeSet::new(),
             fail_at: None,
+            fail_store_at: None,
             closed: None,
             unreadable: BTreeSet::new(),
             lost_blocks: BTreeSet::new(),
@@ -455,18 +472,22 @@ impl Media for SimMedia {
         self.image.at(off, bytes.len() as u64)?;
         let pieces = bytes.chunks(1 << 30).zip((off..).step_by(1 << 30));
         for (piece, off) in pieces {
-            self.stored(Extent::new(off, piece.len() as u32), || self.image.store(off, piece))?;
+            let extent = Extent::new(off, piece.len() as u32);
+            self.check_readable(extent)?;
+            self.stored(extent, || self.image.store(off, piece))?;
         }
         Ok(())
     }
 
     fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
+        self.check_readable(Extent::new(off, 8))?;
         self.stored(Extent::new(off, 8), || self.image.store_u64(off, word))
     }
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
         self.image.at(extent.off, u64::from(extent.len()))?;
         self.back(extent)?;
+        self.check_readable(extent)?;
         self.stored(extent, || self.image.zero(extent.off, u64::from(extent.len())))
     }
 

@@ -19,7 +19,9 @@
 //!   batches that share a block wait for each other, as real batches do. With [`SimMedia::overlap_blocks`] they do not,
 //!   and the batch that took the block first may be written last, over what the other has made durable: a canary.
 //! - At most [`VERSIONS_MAX`] contents of one line are kept: always the newest; the oldest are dropped first.
-//! - Runs may become unreadable, once chosen with [`SimMedia::fail_reads`].
+//! - Runs may become unreadable, once chosen with [`SimMedia::fail_reads`]. They cannot be stored to either, since a file
+//!   reads a run before it is stored to. A store may fail, once chosen with [`SimMedia::fail_store_at`]: it changes
+//!   nothing, and the region stays open.
 //! - A run that is given back reads as zeroes at once. After a crash each of its words has its old value or is zero,
 //!   until it is stored to again and fenced. A store to the run before it is claimed is a bug, and panics. With
 //!   [`SimMedia::set_full`] the medium refuses to allocate space for the run.
