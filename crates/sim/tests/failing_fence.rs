@@ -1,5 +1,6 @@
-//! Tests with a failing fence, for every fence of a trace. After the failure, no write is acknowledged, no read returns
-//! what is not durable, and the region accepts no writes. A restart finds all acknowledged operations.
+//! Tests with a failing fence, for every fence of a trace: of one writer, and of two that write transactions. After the
+//! failure, no write is acknowledged, no read returns what is not durable, and the region accepts no writes. A restart finds
+//! all acknowledged operations.
 #![allow(clippy::print_stdout, reason = "the result includes how many fences were tried")]
 
 mod common;
@@ -18,17 +19,31 @@ const KEYS: usize = 8;
 #[test]
 fn a_failed_fence_closes_the_region_and_loses_nothing_that_was_acknowledged() {
     for deferred in [false, true] {
-        let mut failed = 0;
-        for fence in 1.. {
-            let world = run_until_failure(deferred, fence);
-            let Some(world) = world else { break };
-            check_closed(&world);
-            check_restart(&world, fence);
-            failed += 1;
-        }
-        println!("deferred {deferred}: {failed} fences failed in turn");
-        assert!(failed > 12, "the trace has more fences than {failed}");
+        let setup = Setup { runs: 32, writers: 1, deferred, sums: false, group_max: GROUP_RECORDS_MAX };
+        fail_each_fence(setup, &trace(), check_closed);
     }
+}
+
+#[test]
+fn a_fence_that_fails_under_two_writers_and_their_transactions_loses_nothing_that_was_acknowledged() {
+    for deferred in [false, true] {
+        let setup = Setup { runs: 32, writers: 2, deferred, sums: false, group_max: 1 };
+        fail_each_fence(setup, &trace_of_two_writers(), check_reads_survive);
+    }
+}
+
+fn fail_each_fence(setup: Setup, trace: &[Op], check: fn(&World)) {
+    let mut failed = 0;
+    for fence in 1.. {
+        let world = run_until_failure(setup, trace, fence);
+        let Some(world) = world else { break };
+        check(&world);
+        check_refuses(&world);
+        check_restart(&world, fence);
+        failed += 1;
+    }
+    println!("{setup:?}: {failed} fences failed in turn");
+    assert!(failed > 12, "the trace has more fences than {failed}");
 }
 
 fn trace() -> Vec<Op> {
@@ -64,13 +79,48 @@ fn trace() -> Vec<Op> {
     ]
 }
 
+/// Two writers, each with batches under way beside transactions of the other, which are durable when they return.
+fn trace_of_two_writers() -> Vec<Op> {
+    let piece = |key: usize, len: usize| Piece { len, seed: (key * 7 + len) as u64 };
+    let set = |writer, key, len| Op::Set { writer, key, value: piece(key, len), ttl_ms: 0 };
+    let transaction = |writer, keys: [usize; 3], len| {
+        let write = |key| Write { key, value: Some(piece(key, len)) };
+        Op::Group { writer, writes: keys.map(write).to_vec() }
+    };
+    vec![
+        set(0, 1, 10),
+        set(1, 2, 3000),
+        Op::BeginCommit { writer: 0 },
+        set(0, 3, 400_000),
+        set(1, 4, 20),
+        transaction(1, [5, 6, 7], 30),
+        Op::FinishCommit { writer: 0 },
+        Op::Delete { writer: 0, key: 1 },
+        transaction(0, [1, 2, 3], 900),
+        set(1, 4, 700_000),
+        Op::BeginCommit { writer: 1 },
+        transaction(0, [5, 6, 7], 2),
+        Op::FinishCommit { writer: 1 },
+        Op::Mark,
+        set(1, 4, 5),
+        Op::Compact { budget: 1 << 20, slabs: false },
+        Op::Compact { budget: 1 << 20, slabs: true },
+        Op::PrepareSlab,
+        Op::FlushAll { writer: 0 },
+        Op::Commit { writer: 0 },
+        transaction(1, [1, 5, 6], 70),
+        set(0, 7, 5),
+        Op::Commit { writer: 0 },
+        Op::Commit { writer: 1 },
+    ]
+}
+
 /// The world at the moment of the failure; `None` if the trace has fewer fences.
-fn run_until_failure(deferred: bool, fence: u64) -> Option<World> {
-    let setup = Setup { runs: 32, writers: 1, deferred, sums: false, group_max: GROUP_RECORDS_MAX };
+fn run_until_failure(setup: Setup, trace: &[Op], fence: u64) -> Option<World> {
     let mut world = World::create(setup, |_| {}).expect("a new region");
     world.media.fail_at(world.media.ops().fences + fence);
-    for op in trace().into_iter().filter(|op| deferred || !matches!(op, Op::BeginCommit { .. })) {
-        match world.run(&op) {
+    for op in trace.iter().filter(|op| setup.deferred || !matches!(op, Op::BeginCommit { .. })) {
+        match world.run(op) {
             Ok(()) => {}
             Err(_) if world.media.closed().is_some() => return Some(world),
             Err(violation) => panic!("fence {fence}: {violation}"),
@@ -98,6 +148,28 @@ fn check_closed(world: &World) {
             Err(error) => panic!("{key:?}: {error:?}"),
         }
     }
+}
+
+/// What is read after the failure is what a restart finds that has lost everything that was not durable.
+fn check_reads_survive(world: &World) {
+    let durable = world.medium(&world.media.crash_state().durable());
+    let restarted = landfall_sim::recover(&(durable as Arc<dyn Media>)).expect("recovers");
+    for key in (0..KEYS).map(key) {
+        let shown = match world.engine.get(key.space, &key.bytes, NOW_MS) {
+            Ok(item) => item.if_durable(world.engine.heap()),
+            Err(KvError::NotDurable) => continue,
+            Err(error) => panic!("{key:?}: {error:?}"),
+        };
+        // What is not durable yet never becomes it, and no client is told of it.
+        let Ok(shown) = shown else { continue };
+        let shown = shown.map(|item| item.to_vec().expect("reads"));
+        let found = restarted.get(key.space, &key.bytes, NOW_MS).expect("recovered").ungated();
+        let found = found.map(|item| item.to_vec().expect("reads"));
+        assert!(shown == found, "{key:?} returns what a crash would undo");
+    }
+}
+
+fn check_refuses(world: &World) {
     let mut writer = Writer::new(Arc::clone(world.engine.heap()), 9);
     let request = landfall_kv::SetRequest {
         space: 0,
