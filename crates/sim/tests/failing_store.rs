@@ -89,6 +89,7 @@ fn fail_store(setup: Setup, store: u64) -> Option<bool> {
     assert_eq!(world.media.closed(), None, "store {store}: nothing was to become durable with it");
     world.commit_all().unwrap_or_else(|violation| panic!("store {store}: {violation}"));
     check(&world, store, &Op::Check);
+    world.recount().unwrap_or_else(|violation| panic!("store {store} of {setup:?} leaks: {violation}"));
     Some(was_refused)
 }
 
