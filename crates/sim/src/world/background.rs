@@ -5,10 +5,9 @@ use super::{GOALS, Worker, World};
 use crate::interference::{self, Interference, InterferingOwner};
 use crate::op::{Piece, value};
 use crate::oracle::Key;
-use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{CompactGoal, Compacted, FreeGoal, HeapError, Source};
-use std::cell::RefCell;
+use landfall_media::Media;
 
 /// Most steps until compaction must have nothing to do.
 const STEPS_MAX: usize = 2000;
@@ -71,8 +70,12 @@ impl World {
             Ok(())
         };
         let goal = GOALS[usize::from(seed.is_multiple_of(3))];
-        let interference = RefCell::new(Interference { act: &mut act, rng: Rng::new(seed) });
-        let stepped = compactor.step(&InterferingOwner { engine, interference }, goal, 1 << 20);
+        let owner = InterferingOwner::new(engine, Interference::new(&mut act, seed));
+        let stepped = compactor.step(&owner, goal, 1 << 20);
+        let failed = owner.into_failed();
+        if let Some(error) = failed.filter(|_| self.media.closed().is_none()) {
+            return Err(Violation::from(error).during("a change beside compaction"));
+        }
         match stepped.map(|done| self.note_compacted(done)) {
             Ok(_) | Err(HeapError::Full) => Ok(()),
             Err(error) => Err(error.into()),
