@@ -222,19 +222,19 @@ impl WalWorld {
         let name = name(log);
         let expected = self.oracle.newest().get(&name).map_or(0, |log| log.first + log.entries.len() as u64);
         let known = self.oracle.life(&name);
-        let done = self.execute(writer, |logs, writer| logs.append(writer, name.as_bytes(), sources, 5))?;
+        let done = self.execute(writer, |logs, writer| logs.append(writer, name.as_bytes(), sources, 5));
         let life = match known {
             Some(life) => life,
-            // The log was created, even if the append failed.
+            // The log was created, even if the append failed, also where the medium has.
             None if self.logs.stats_of(name.as_bytes()).is_ok() => {
                 let life = self.oracle.begin_life();
                 let head = Fact::Head { name: name.clone(), life, first: Some(0), retain_entries: 0 };
                 self.oracle.note(writer, head);
                 life
             }
-            None => return Ok(()),
+            None => return done.map(drop),
         };
-        let Some(done) = done else { return Ok(()) };
+        let Some(done) = done? else { return Ok(()) };
         let tickets = done.tickets().clone();
         let done = done.ungated();
         ensure!(done.first == expected, "{name} gave offset {}, not {expected}", done.first);
@@ -251,7 +251,10 @@ impl WalWorld {
         let heap = Arc::clone(self.engine.heap());
         let Some(run) = heap.take_landing_run() else { return Ok(()) };
         let bytes = value(piece);
-        self.media.store(run + 7, &bytes)?;
+        if let Err(error) = self.media.store(run + 7, &bytes) {
+            heap.retire_landing_run(run);
+            return Err(error.into());
+        }
         let extents = [Extent::new(run + 7, bytes.len() as u32)];
         heap.runs().hold(extents[0]);
         let done = self.append_sources(
@@ -335,10 +338,14 @@ impl WalWorld {
     }
 
     fn retain(&mut self, writer: usize) -> Result<(), Violation> {
+        let mut outcome = Ok(());
         for log in 0..super::op::LOGS {
             // One log at a time, so that the oracle learns the result of a step even if the next step has to wait.
             let Some((now, life)) = self.now(log) else { continue };
-            let _ = self.execute(writer, |logs, writer| logs.retain(writer, 0))?;
+            // After a failure nothing is trimmed any more, but what was trimmed before it stays so.
+            if outcome.is_ok() {
+                outcome = self.execute(writer, |logs, writer| logs.retain(writer, 0)).map(drop);
+            }
             let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
             let keeps =
                 now.first + now.entries.len() as u64 - now.retain_entries.min(now.entries.len() as u64);
@@ -347,7 +354,7 @@ impl WalWorld {
                 self.note_head(writer, log, life, Some(first), now.retain_entries);
             }
         }
-        Ok(())
+        outcome
     }
 
     fn use_engine(&mut self, writer: usize, piece: Option<Piece>) -> Result<(), Violation> {
@@ -441,6 +448,15 @@ impl WalWorld {
         let found = observe(&self.logs)?;
         ensure!(found == self.oracle.newest(), "a running system has another state");
         Ok(())
+    }
+
+    /// Recovers what a crash has left, and judges it.
+    ///
+    /// # Errors
+    /// The region cannot be opened, or is in a state that the rules do not allow.
+    pub fn judge(&self, image: &CrashImage) -> Result<(), Violation> {
+        let (_engine, logs) = open(&self.medium(image))?;
+        self.oracle.judge(&observe(&logs)?)
     }
 
     /// Deletes every log and all keys of the engine, compacts, and checks that all space is free.
