@@ -6,19 +6,27 @@
 mod common;
 
 use common::model::{Pair, assert_same, config, step};
-use common::{ROOT, World, check, region};
+use common::{Medium, ROOT, World, check, region};
 use landfall_fs::{Calls, ExtendedName, FileType, InodeNumber, Mode, Name, Operation};
-use landfall_heap::CompactGoal;
+use landfall_heap::{CompactGoal, RunUse};
 use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{ChunkSet, Evict, Pages};
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+fn medium() -> impl Strategy<Value = Medium> {
+    prop::sample::select(Medium::ALL.to_vec())
+}
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn files_are_what_the_model_is(steps in prop::collection::vec(step(), 1..60), restart in 0..60_usize) {
-        let mut pair = Pair::new();
+    fn files_are_what_the_model_is(
+        steps in prop::collection::vec(step(), 1..60), restart in 0..60_usize, kind in medium(),
+    ) {
+        let mut pair = Pair::of(World::open(kind.region()));
         for (at, step) in steps.iter().enumerate() {
             pair.run(step);
             assert_same(&pair.world.view(), &pair.model.view(), &format!("after {at}: {step:?}"));
@@ -39,19 +47,20 @@ proptest! {
     #[test]
     fn a_crash_leaves_what_a_prefix_of_the_operations_makes(
         steps in prop::collection::vec(step(), 1..50), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,
+        kind in medium(),
     ) {
         // The first run learns how many operations the medium sees.
-        let mut pair = Pair::new();
+        let mut pair = Pair::of(World::open(kind.region()));
         let begin = pair.world.media.ops().total();
         steps.iter().for_each(|step| pair.run(step));
         let all = pair.world.media.ops().total() - begin;
-        let mut pair = Pair::new();
+        let mut pair = Pair::of(World::open(kind.region()));
         pair.world.media.freeze_at(begin + all * crash / 1000);
         steps.iter().for_each(|step| pair.run(step));
         pair.world.files.sync_all().expect("syncs");
         let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
         let image = state.draw(seed);
-        let medium = || SimMedia::restart(&image, SimOptions::default());
+        let medium = || kind.restart(&image);
         check(medium());
         let mut world = World::open(medium());
         let seen = world.view();
@@ -66,7 +75,7 @@ proptest! {
         medium.freeze_at(world.media.ops().total() * again / 1000);
         drop(World::open(Arc::clone(&medium)));
         let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
-        let twice = SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default());
+        let twice = kind.restart(&state.draw(seed ^ 1));
         check(Arc::clone(&twice));
         let twice = World::open(twice);
         assert_same(&twice.view(), &seen, "after a crash of recovery");
@@ -78,6 +87,25 @@ proptest! {
         let seen = world.view();
         let world = world.reopened();
         prop_assert_eq!((world.view(), world.files.calls()), (seen, calls));
+    }
+}
+
+/// The canary of paging: what leaves memory before it is durable is missed.
+#[test]
+fn bytes_of_files_that_leave_memory_before_they_are_durable_are_noticed() {
+    for deferred in [false, true] {
+        let kind = Medium { deferred, ..Medium::ALL[3] };
+        let mut world = World::open(kind.region());
+        let file = world.create(ROOT, "a", FileType::File);
+        world.write(file, 0, &[7; 300_000]);
+        let before = world.view();
+        world.evict();
+        assert_eq!(world.view(), before, "what may leave is read again");
+        let data = world.files.heap().runs().iter().filter(|(_, run)| run.used_for() == RunUse::Data);
+        let gone: u64 = data.map(|(id, _)| world.media.evict(id.off(), Evict::Any, ChunkSet::ALL)).sum();
+        assert!(gone > 0);
+        let seen = catch_unwind(AssertUnwindSafe(|| world.view()));
+        assert!(seen.ok().as_ref() != Some(&before), "the bytes are lost, and nothing has noticed");
     }
 }
 

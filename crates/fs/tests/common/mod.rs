@@ -8,8 +8,8 @@ use landfall_fs::{
     Name, OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, Witness, check_tree,
 };
 use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, Until, create};
-use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_media::{Extent, Media, RUN_SIZE};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
+use landfall_media::{CommitMode, Extent, Media, RUN_SIZE};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,56 @@ pub const ROOT: InodeNumber = InodeNumber::ROOT;
 pub const OPTIONS: OpenFiles =
     OpenFiles { now_ns: 1, identity: [5; 16], mode: 0o755, uid: 0, gid: 0, log_writer: 0, publish_writer: 1 };
 
+/// Bytes of a paged region that may be in memory: so few that each run taken makes others leave.
+const MEMORY: u64 = 4 * RUN_SIZE;
+
+/// How the medium of a region behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Medium {
+    /// Fences are device I/O.
+    pub deferred: bool,
+    /// Bytes that may be in memory; all of them without.
+    pub memory: Option<u64>,
+}
+
+impl Medium {
+    pub const ALL: [Self; 4] = [
+        Self { deferred: false, memory: None },
+        Self { deferred: true, memory: None },
+        Self { deferred: false, memory: Some(MEMORY) },
+        Self { deferred: true, memory: Some(MEMORY) },
+    ];
+
+    /// That of a region.
+    pub fn of(media: &Arc<SimMedia>) -> Self {
+        let memory = Media::pages(Arc::clone(media)).map(|pages| pages.limit());
+        Self { deferred: media.commit_mode() == CommitMode::Deferred, memory }
+    }
+
+    fn options(self) -> SimOptions {
+        SimOptions { deferred: self.deferred }
+    }
+
+    /// A new region.
+    pub fn region(self) -> Arc<SimMedia> {
+        let media = self.paged(SimMedia::new(RUNS * RUN_SIZE, self.options()));
+        create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+        media
+    }
+
+    /// What a process finds when it restarts after a crash.
+    pub fn restart(self, image: &CrashImage) -> Arc<SimMedia> {
+        self.paged(SimMedia::restart(image, self.options()))
+    }
+
+    fn paged(self, media: Arc<SimMedia>) -> Arc<SimMedia> {
+        self.memory.into_iter().for_each(|limit| media.page(limit));
+        media
+    }
+}
+
 pub fn region() -> Arc<SimMedia> {
-    let media = SimMedia::new(RUNS * RUN_SIZE, SimOptions::default());
-    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
-    media
+    Medium::default().region()
 }
 
 /// Checks a region of files as `landfall check` does: neither a record nor the tree has anything wrong.
@@ -127,7 +173,7 @@ impl World {
         let Self { media, files, publisher, compactor, .. } = self;
         drop((files, publisher, compactor));
         let left = media.crash_state().durable();
-        Self::open(SimMedia::restart(&left, SimOptions::default()))
+        Self::open(Medium::of(&media).restart(&left))
     }
 
     pub fn run(&mut self, operation: &Operation<'_>) {
@@ -202,6 +248,11 @@ impl World {
 
     pub fn publish(&mut self) {
         self.publisher.step().expect("there is room");
+    }
+
+    /// Has data leave the memory of a paged region, as if more than all of it were to come.
+    pub fn evict(&self) -> u64 {
+        self.files.heap().relieve_memory(RUNS * RUN_SIZE)
     }
 
     pub fn compact(&mut self, goal: CompactGoal) {

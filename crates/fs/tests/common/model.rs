@@ -31,6 +31,8 @@ pub enum Step {
     PublishBy(Publishing),
     Compact(bool),
     Mark,
+    /// Data leave the memory of a paged region.
+    Evict,
 }
 
 pub fn step() -> impl Strategy<Value = Step> {
@@ -58,6 +60,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => prop::sample::select(vec![Publishing::Relink, Publishing::Copy, Publishing::CopyEach]).prop_map(Step::PublishBy),
         1 => any::<bool>().prop_map(Step::Compact),
         1 => Just(Step::Mark),
+        2 => Just(Step::Evict),
     ]
 }
 
@@ -241,6 +244,7 @@ impl Pair {
             Step::Compact(slabs) => {
                 self.world.compact(if slabs { CompactGoal::DENSE_SLABS } else { CompactGoal::DENSE_DATA });
             }
+            Step::Evict => _ = self.world.evict(),
             Step::Mark => drop(self.world.files.heap().mark_slabs(1).expect("marks")),
             _ => self.change_bytes(step),
         }
