@@ -209,7 +209,7 @@ impl World {
             }
         }
         let extent = Extent::new(self.landing, bytes.len() as u32);
-        heap.media().store(extent.off, bytes).expect("stores");
+        heap.media().store(extent.off, bytes)?;
         heap.runs().hold(extent);
         self.now_ns += 1;
         let done = self.files.write(file, offset, &[extent], self.now_ns);
