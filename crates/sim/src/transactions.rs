@@ -166,7 +166,7 @@ impl TransactionCampaign {
                     return Ok(());
                 }
                 Err(KvError::Heap(HeapError::Full)) => return Ok(()),
-                Err(KvError::Wait(Until::Space)) => self.compact()?,
+                Err(KvError::Wait(Until::Space)) => self.clean()?,
                 Err(KvError::Wait(_)) => self.commit(owner)?,
                 Err(error) => return Err(error.into()),
             }
@@ -222,8 +222,18 @@ impl TransactionCampaign {
         Ok(())
     }
 
+    /// One step of compaction; in half of the cases beside writes that are not committed.
     fn compact(&mut self) -> Result<(), Violation> {
+        if self.rng.one_in(2) { self.clean() } else { self.step_compaction() }
+    }
+
+    /// One step of compaction for somebody who waits for space: nothing that is not committed keeps it from being freed.
+    fn clean(&mut self) -> Result<(), Violation> {
         (0..WRITERS).try_for_each(|owner| self.commit(owner))?;
+        self.step_compaction()
+    }
+
+    fn step_compaction(&mut self) -> Result<(), Violation> {
         let goal = if self.rng.one_in(2) { CompactGoal::DENSE_DATA } else { CompactGoal::DENSE_SLABS };
         match self.compactor.step(&self.engine, goal, 1 << 20) {
             Ok(done) => self.summary.moved += done.moved_records,
