@@ -16,7 +16,7 @@ use crate::violation::{Violation, ensure};
 use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, RunUse, Until, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
-use landfall_media::{ChunkSet, Evict, Media, Pages, RUN_SIZE};
+use landfall_media::{ChunkSet, Dirty, Evict, Media, Pages, RUN_SIZE, Site};
 use std::sync::Arc;
 use step::{Landing, Step};
 use values::{Effect, KEYS, LONG, Longs, State, digest, key, short_version};
@@ -37,6 +37,9 @@ pub enum Leaves {
     WhatMay,
     /// All data that nobody has pinned, durable or not: a mistake that the campaign must notice.
     Anything,
+    /// What the heap lets go; while a batch is in flight, all data that nobody has pinned, as if the batch were durable: a
+    /// mistake that the campaign must notice.
+    WhatIsInFlight,
 }
 
 /// What a campaign has done.
@@ -58,6 +61,8 @@ pub struct JoinedSummary {
     pub found_early: u64,
     /// Records that the compactor moved.
     pub moved: u64,
+    /// Steps of compaction, and times that data left memory, beside a batch in flight.
+    pub beside: u64,
 }
 
 /// One writer, and what may be found of its keys.
@@ -68,6 +73,8 @@ struct Owner {
     effects: Vec<Effect>,
     /// How many effects are acknowledged.
     acknowledged: usize,
+    /// The batch in flight: what its fence makes durable, and how many effects are durable then.
+    in_flight: Option<(Dirty, usize)>,
     /// The long values after all effects.
     longs: Longs,
 }
@@ -75,7 +82,7 @@ struct Owner {
 impl Owner {
     fn new(engine: &Engine, id: usize, (base, longs): (State, Longs)) -> Self {
         let writer = Writer::new(Arc::clone(engine.heap()), id as u8);
-        Self { writer, base, effects: Vec::new(), acknowledged: 0, longs }
+        Self { writer, base, effects: Vec::new(), acknowledged: 0, in_flight: None, longs }
     }
 
     /// How many of the effects count, if `found` is a state that the rules allow.
@@ -173,6 +180,7 @@ impl JoinedCampaign {
         match self.rng.below(24) {
             0..6 => self.transaction(owner),
             6..13 => self.write(owner, 1, 1),
+            13 if self.deferred => self.begin_or_finish(owner),
             13..15 => self.commit(owner),
             15 => Ok(self.engine.heap().mark_slabs(1).map(drop)?),
             16..19 => self.compact(),
@@ -250,7 +258,39 @@ impl JoinedCampaign {
         }
     }
 
+    /// True if a batch is in flight.
+    fn is_in_flight(&self) -> bool {
+        self.owners.iter().any(|owner| owner.in_flight.is_some())
+    }
+
+    /// Begins to make an owner's batch durable, or ends what was begun: what is done in between is done beside a batch in
+    /// flight.
+    fn begin_or_finish(&mut self, owner: usize) -> Result<(), Violation> {
+        if self.owners[owner].in_flight.is_some() {
+            return self.finish(owner);
+        }
+        let owned = &mut self.owners[owner];
+        if let Some(mut dirty) = owned.writer.begin_commit() {
+            self.media.submit(&mut dirty);
+            owned.in_flight = Some((dirty, owned.effects.len()));
+        }
+        self.evict();
+        self.read(owner)
+    }
+
+    fn finish(&mut self, owner: usize) -> Result<(), Violation> {
+        let owned = &mut self.owners[owner];
+        let Some((mut dirty, upto)) = owned.in_flight.take() else { return Ok(()) };
+        let outcome = self.media.fence(&mut dirty, Site::Commit);
+        owned.writer.finish_commit(outcome)?;
+        if self.media.frozen().is_none() {
+            owned.acknowledged = owned.acknowledged.max(upto);
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, owner: usize) -> Result<(), Violation> {
+        self.finish(owner)?;
         self.owners[owner].writer.commit_now()?;
         self.acknowledge(owner);
         Ok(())
@@ -272,6 +312,7 @@ impl JoinedCampaign {
     }
 
     fn step_compaction(&mut self) -> Result<(), Violation> {
+        self.summary.beside += u64::from(self.is_in_flight());
         let goal = if self.rng.one_in(2) { CompactGoal::DENSE_DATA } else { CompactGoal::DENSE_SLABS };
         match self.compactor.step(&self.engine, goal, 1 << 20) {
             Ok(done) => self.summary.moved += done.moved_records,
@@ -299,12 +340,19 @@ impl JoinedCampaign {
     }
 
     fn evict(&mut self) {
-        self.summary.evicted += self.drop_data();
+        let evicted = self.drop_data();
+        self.summary.evicted += evicted;
+        self.summary.beside += u64::from(evicted > 0 && self.is_in_flight());
     }
 
     /// Has data leave memory. Returns how many bytes.
     fn drop_data(&self) -> u64 {
-        if self.leaves == Leaves::WhatMay {
+        let is_mistaken = match self.leaves {
+            Leaves::WhatMay => false,
+            Leaves::Anything => true,
+            Leaves::WhatIsInFlight => self.is_in_flight(),
+        };
+        if !is_mistaken {
             return evict_what_may(&self.engine);
         }
         let runs = self.engine.heap().runs().iter();

@@ -11,7 +11,7 @@ use crate::violation::{Violation, ensure};
 use landfall_heap::{CompactGoal, Compactor, Entry, HeapError, Kind, NewRegion, Source, Until, Writer};
 use landfall_kv::{Engine, KvError, TxnKey};
 use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
-use landfall_media::{Media, RUN_SIZE};
+use landfall_media::{Dirty, Media, RUN_SIZE, Site};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct TransactionSummary {
     pub found_early: u64,
     /// Records that the compactor moved.
     pub moved: u64,
+    /// Steps of compaction beside a batch in flight.
+    pub beside: u64,
 }
 
 /// Which operation wrote each key of a writer.
@@ -60,6 +62,8 @@ struct Owner {
     effects: Vec<Effect>,
     /// How many effects are acknowledged.
     acknowledged: usize,
+    /// The batch in flight: what its fence makes durable, and how many effects are durable then.
+    in_flight: Option<(Dirty, usize)>,
 }
 
 impl Owner {
@@ -138,6 +142,7 @@ impl TransactionCampaign {
             0..8 => self.transaction(owner),
             8..10 => self.take_back(owner),
             10..14 => self.write(owner, 1),
+            14 if self.deferred => self.begin_or_finish(owner),
             14..16 => self.commit(owner),
             16 => Ok(self.engine.heap().mark_slabs(1).map(drop)?),
             _ => self.compact(),
@@ -182,7 +187,38 @@ impl TransactionCampaign {
         }
     }
 
+    /// True if a batch is in flight.
+    fn is_in_flight(&self) -> bool {
+        self.owners.iter().any(|owner| owner.in_flight.is_some())
+    }
+
+    /// Begins to make an owner's batch durable, or ends what was begun: what is done in between is done beside a batch in
+    /// flight.
+    fn begin_or_finish(&mut self, owner: usize) -> Result<(), Violation> {
+        if self.owners[owner].in_flight.is_some() {
+            return self.finish(owner);
+        }
+        let owned = &mut self.owners[owner];
+        if let Some(mut dirty) = owned.writer.begin_commit() {
+            self.media.submit(&mut dirty);
+            owned.in_flight = Some((dirty, owned.effects.len()));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, owner: usize) -> Result<(), Violation> {
+        let owned = &mut self.owners[owner];
+        let Some((mut dirty, upto)) = owned.in_flight.take() else { return Ok(()) };
+        let outcome = self.media.fence(&mut dirty, Site::Commit);
+        owned.writer.finish_commit(outcome)?;
+        if self.media.frozen().is_none() {
+            owned.acknowledged = owned.acknowledged.max(upto);
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, owner: usize) -> Result<(), Violation> {
+        self.finish(owner)?;
         self.owners[owner].writer.commit_now()?;
         self.acknowledge(owner);
         Ok(())
@@ -191,6 +227,8 @@ impl TransactionCampaign {
     /// Appends a transaction past the engine, and drops it.
     fn take_back(&mut self, owner: usize) -> Result<(), Violation> {
         let count = self.rng.between(1, 3000);
+        // A transaction begins when no commit is under way.
+        self.finish(owner)?;
         let heap = Arc::clone(self.engine.heap());
         let writer = &mut self.owners[owner].writer;
         let mut transaction = match writer.begin_transaction(0) {
@@ -234,6 +272,7 @@ impl TransactionCampaign {
     }
 
     fn step_compaction(&mut self) -> Result<(), Violation> {
+        self.summary.beside += u64::from(self.is_in_flight());
         let goal = if self.rng.one_in(2) { CompactGoal::DENSE_DATA } else { CompactGoal::DENSE_SLABS };
         match self.compactor.step(&self.engine, goal, 1 << 20) {
             Ok(done) => self.summary.moved += done.moved_records,
@@ -300,6 +339,7 @@ fn around(engine: &Engine, found: &[State]) -> (Compactor, Vec<Owner>) {
         base: base.clone(),
         effects: Vec::new(),
         acknowledged: 0,
+        in_flight: None,
     };
     (Compactor::new(Arc::clone(engine.heap())), found.iter().enumerate().map(owner).collect())
 }

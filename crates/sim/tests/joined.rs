@@ -25,6 +25,7 @@ fn transactions_of_values_in_pieces_that_leave_memory_are_found_whole_or_not_at_
         assert!(sum(|run| run.copies) > 40 && sum(|run| run.evicted) > 30 << 20, "{summaries:?}");
         assert!(sum(|run| run.recovery_crashes) > 8 && sum(|run| run.moved) > 100, "{summaries:?}");
         assert!(sum(|run| run.found_early) > 0, "no crash after a commit record: {summaries:?}");
+        assert!(sum(|run| run.beside) > 0, "nothing beside a batch in flight: {summaries:?}");
     }
 }
 
@@ -49,4 +50,9 @@ fn pieces_that_are_not_flushed_are_noticed_in_transactions_and_paging() {
 #[test]
 fn data_that_leave_memory_before_they_are_durable_are_noticed() {
     assert!(is_noticed(None, Leaves::Anything));
+}
+
+#[test]
+fn data_of_a_batch_in_flight_that_leave_memory_are_noticed() {
+    assert!(is_noticed(None, Leaves::WhatIsInFlight));
 }

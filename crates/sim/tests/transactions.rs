@@ -28,6 +28,7 @@ fn transactions_of_up_to_5000_keys_are_found_whole_or_not_at_all() {
         assert!(sum(|run| run.committed) > 200 && sum(|run| run.taken_back) > 50, "{summaries:?}");
         assert!(sum(|run| run.recovery_crashes) > 20 && sum(|run| run.moved) > 1000, "{summaries:?}");
         assert!(sum(|run| run.found_early) > 0, "no crash after a commit record: {summaries:?}");
+        assert!(sum(|run| run.beside) > 0, "nothing beside a batch in flight: {summaries:?}");
     }
 }
 
