@@ -49,5 +49,5 @@ pub use recount::recount;
 pub use rng::Rng;
 pub use transactions::{TransactionCampaign, TransactionSummary};
 pub use violation::Violation;
-pub use wal::{LogOp, LogState, LogsState, WalCampaign, WalOracle, WalSummary, WalWorld};
+pub use wal::{LogEntry, LogOp, LogState, LogsState, WalCampaign, WalOracle, WalSummary, WalWorld};
 pub use world::{Setup, World};

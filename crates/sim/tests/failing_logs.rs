@@ -6,6 +6,7 @@
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::Media;
 use landfall_sim::{LogOp, Piece, Setup, Violation, WalWorld};
+use landfall_wal::Settings;
 
 #[test]
 fn a_fence_that_fails_closes_the_region_and_no_acknowledged_entry_is_lost() {
@@ -52,7 +53,11 @@ fn trace(deferred: bool) -> Vec<LogOp> {
         LogOp::Commit { writer: 1 },
         LogOp::Land { writer: 1, log: 2, value: piece(5000) },
         LogOp::Delete { writer: 0, log: 1 },
-        LogOp::Settings { writer: 1, log: 0, retain_entries: 2 },
+        LogOp::Settings {
+            writer: 1,
+            log: 0,
+            settings: Settings { retain_entries: 2, ..Settings::default() },
+        },
         LogOp::Commit { writer: 0 },
         LogOp::Commit { writer: 1 },
         append(1, 0, &[60, 61]),

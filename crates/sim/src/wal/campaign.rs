@@ -126,7 +126,7 @@ impl WalCampaign {
         self.summary.entries += found.values().map(|log| log.entries.len() as u64).sum::<u64>();
         let mut oracle = self.world.oracle.clone();
         oracle.collapse(&found);
-        self.world = WalWorld::open(self.world.setup(), media, oracle)?;
+        self.world = WalWorld::open(self.world.setup(), media, oracle, self.world.now_ms)?;
         self.world.check()
     }
 

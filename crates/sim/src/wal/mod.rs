@@ -5,6 +5,7 @@
 //! - After a crash, the logs are in the state that some prefix of each writer's unacknowledged operations leaves.
 //! - A log has no gap from its first offset on.
 //! - An entry that may have been acknowledged to a client is found or was trimmed.
+//! - Retention trims no entry that the settings of a log keep: by number, bytes and age.
 //! - Trimmed entries and deleted logs never come back, and no offset is given twice.
 //! - At the end, no space is leaked.
 
@@ -15,5 +16,5 @@ mod world;
 
 pub use campaign::{WalCampaign, WalSummary};
 pub use op::LogOp;
-pub use oracle::{LogState, LogsState, WalOracle};
+pub use oracle::{LogEntry, LogState, LogsState, WalOracle};
 pub use world::WalWorld;

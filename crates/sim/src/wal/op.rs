@@ -2,6 +2,7 @@
 
 use crate::op::Piece;
 use crate::rng::Rng;
+use landfall_wal::Settings;
 
 /// Number of logs of a workload.
 pub(crate) const LOGS: usize = 4;
@@ -56,14 +57,14 @@ pub enum LogOp {
         /// Deletes the position.
         deletes: bool,
     },
-    /// Sets how many entries a log keeps, 0 for all.
+    /// Sets how long a log keeps its entries.
     Settings {
         /// Writer.
         writer: usize,
         /// Which log.
         log: usize,
-        /// Number of entries to keep.
-        retain_entries: u64,
+        /// By number, bytes and age.
+        settings: Settings,
     },
     /// Executes a step of retention.
     Retain {
@@ -104,6 +105,11 @@ pub enum LogOp {
     },
     /// Brings the watermarks in the run table up to date.
     Mark,
+    /// Time passes.
+    Wait {
+        /// Milliseconds.
+        ms: u64,
+    },
     /// Reads all logs and compares them with the oracle.
     Check,
 }
@@ -138,7 +144,7 @@ impl LogWorkload {
                 let consumer = self.rng.below(CONSUMERS as u64) as usize;
                 LogOp::Position { writer, log, consumer, deletes: self.rng.one_in(4) }
             }
-            61..63 => LogOp::Settings { writer, log, retain_entries: self.rng.below(12) },
+            61..63 => LogOp::Settings { writer, log, settings: self.settings() },
             63..65 => LogOp::Retain { writer },
             65..71 => LogOp::Sweep { limit: self.rng.between(1, 60) },
             71..74 => LogOp::Engine { writer, value: (!self.rng.one_in(4)).then(|| self.piece()) },
@@ -148,8 +154,15 @@ impl LogWorkload {
             78..87 => LogOp::Commit { writer },
             87..95 => LogOp::Compact { slabs: self.rng.one_in(2) },
             95..97 => LogOp::Mark,
+            97 => LogOp::Wait { ms: self.rng.below(40) },
             _ => LogOp::Check,
         }
+    }
+
+    /// Each limit in half of the cases.
+    fn settings(&mut self) -> Settings {
+        let mut limit = |most| if self.rng.one_in(2) { 0 } else { 1 + self.rng.below(most) };
+        Settings { retain_entries: limit(12), retain_bytes: limit(9000), retain_ms: limit(60) }
     }
 
     fn pieces(&mut self) -> Vec<Piece> {

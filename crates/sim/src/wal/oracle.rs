@@ -6,8 +6,18 @@
 
 use crate::violation::{Violation, ensure};
 use landfall_heap::{Heap, Tickets};
+use landfall_wal::Settings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// An entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+    /// When it was appended, Unix milliseconds.
+    pub arrival_ms: u64,
+}
 
 /// The state of one log that a client finds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,11 +25,11 @@ pub struct LogState {
     /// Offset of the first entry.
     pub first: u64,
     /// The entries from the first offset on.
-    pub entries: Vec<Arc<[u8]>>,
+    pub entries: Vec<LogEntry>,
     /// Positions of consumers.
     pub positions: BTreeMap<String, u64>,
-    /// Number of entries to keep.
-    pub retain_entries: u64,
+    /// How long it keeps its entries.
+    pub settings: Settings,
 }
 
 /// All logs by name.
@@ -34,14 +44,14 @@ pub(crate) enum Fact {
     Entry {
         life: Life,
         offset: u64,
-        bytes: Arc<[u8]>,
+        entry: LogEntry,
     },
     /// `first` of `None`: deleted.
     Head {
         name: String,
         life: Life,
         first: Option<u64>,
-        retain_entries: u64,
+        settings: Settings,
     },
     Position {
         life: Life,
@@ -55,13 +65,13 @@ struct Head {
     order: u64,
     life: Life,
     first: Option<u64>,
-    retain_entries: u64,
+    settings: Settings,
 }
 
 /// Facts that hold.
 #[derive(Clone, Debug, Default)]
 struct Facts {
-    entries: BTreeMap<(Life, u64), Arc<[u8]>>,
+    entries: BTreeMap<(Life, u64), LogEntry>,
     heads: BTreeMap<String, Head>,
     positions: BTreeMap<(Life, String), (u64, Option<u64>)>,
 }
@@ -69,9 +79,9 @@ struct Facts {
 impl Facts {
     fn add(&mut self, order: u64, fact: &Fact) {
         match fact.clone() {
-            Fact::Entry { life, offset, bytes } => drop(self.entries.insert((life, offset), bytes)),
-            Fact::Head { name, life, first, retain_entries } => {
-                let head = Head { order, life, first, retain_entries };
+            Fact::Entry { life, offset, entry } => drop(self.entries.insert((life, offset), entry)),
+            Fact::Head { name, life, first, settings } => {
+                let head = Head { order, life, first, settings };
                 let known = self.heads.entry(name).or_insert(head);
                 if known.order < order {
                     *known = head;
@@ -97,12 +107,7 @@ impl Facts {
         let of_life = self.positions.range((head.life, String::new())..(head.life + 1, String::new()));
         let positions =
             of_life.filter_map(|((_, consumer), (_, offset))| Some((consumer.clone(), (*offset)?)));
-        LogState {
-            first,
-            entries: dense.collect(),
-            positions: positions.collect(),
-            retain_entries: head.retain_entries,
-        }
+        LogState { first, entries: dense.collect(), positions: positions.collect(), settings: head.settings }
     }
 
     /// True if an entry exists, or was trimmed or deleted.
@@ -261,14 +266,10 @@ impl WalOracle {
         *self = Self { order: 1, ..Self::new(self.pending.len()) };
         for (name, log) in found {
             let life = self.begin_life();
-            let (first, retain_entries) = (Some(log.first), log.retain_entries);
-            let mut facts = vec![Fact::Head { name: name.clone(), life, first, retain_entries }];
+            let (first, settings) = (Some(log.first), log.settings);
+            let mut facts = vec![Fact::Head { name: name.clone(), life, first, settings }];
             let entries = (log.first..).zip(&log.entries);
-            facts.extend(entries.map(|(offset, bytes)| Fact::Entry {
-                life,
-                offset,
-                bytes: Arc::clone(bytes),
-            }));
+            facts.extend(entries.map(|(offset, entry)| Fact::Entry { life, offset, entry: entry.clone() }));
             facts.extend(log.positions.iter().map(|(consumer, offset)| Fact::Position {
                 life,
                 consumer: consumer.clone(),
@@ -308,7 +309,7 @@ impl WalOracle {
 
 fn summary(state: &LogsState) -> String {
     let log = |(name, log): (&String, &LogState)| {
-        let bytes: Vec<String> = log.entries.iter().map(|bytes| crc_of(bytes)).collect();
+        let bytes: Vec<String> = log.entries.iter().map(|entry| crc_of(&entry.bytes)).collect();
         format!("{name}: {}+{} {:?} {}", log.first, log.entries.len(), log.positions, bytes.join(","))
     };
     state.iter().map(log).collect::<Vec<_>>().join("; ")

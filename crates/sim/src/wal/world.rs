@@ -1,7 +1,7 @@
 //! A simulated system with logs and an engine in one region, their workers, and the oracle of the logs.
 
 use super::op::LogOp;
-use super::oracle::{Fact, LogState, LogsState, WalOracle};
+use super::oracle::{Fact, LogEntry, LogState, LogsState, WalOracle};
 use crate::op::{Piece, value};
 use crate::violation::{Violation, ensure};
 use crate::world::Setup;
@@ -25,6 +25,7 @@ const PAGE: ReadLimit = ReadLimit { entries: 7, bytes: 100_000 };
 const STEPS_MAX: usize = 2000;
 /// Most slabs that an empty region may keep: the slack of compaction, the last victim, and prepared slabs.
 const SLACK_SLABS: u32 = 6;
+const NS_PER_MS: u64 = 1_000_000;
 const GOALS: [CompactGoal; 2] = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS];
 
 struct Worker {
@@ -45,6 +46,8 @@ pub struct WalWorld {
     compactor: Compactor,
     /// The oracle.
     pub oracle: WalOracle,
+    /// Simulated time, Unix milliseconds.
+    pub now_ms: u64,
     /// Counts of compaction since the region was opened.
     pub compacted: Compacted,
 }
@@ -80,14 +83,15 @@ pub(crate) fn observe(logs: &Logs) -> Result<LogsState, Violation> {
 
 fn read(logs: &Logs, name: &str, first: u64) -> Result<LogState, Violation> {
     let settings = logs.settings(name.as_bytes())?.ungated();
-    let mut log = LogState { first, retain_entries: settings.retain_entries, ..LogState::default() };
+    let mut log = LogState { first, settings, ..LogState::default() };
     let mut from = first;
     loop {
         let page = logs.read(name.as_bytes(), from, PAGE)?.ungated();
         for (offset, item) in page.entries {
             ensure!(offset == first + log.entries.len() as u64, "log {name} skips to {offset}");
             let item = item.map_err(|error| Violation::from(error).during(format!("{name} {offset}")))?;
-            log.entries.push(item.to_vec()?.into());
+            let arrival_ms = item.arrival_ns / NS_PER_MS;
+            log.entries.push(LogEntry { bytes: item.to_vec()?.into(), arrival_ms });
         }
         from = page.next;
         if from == page.end {
@@ -108,20 +112,26 @@ impl WalWorld {
         let media = SimMedia::new(u64::from(setup.runs) * RUN_SIZE, options);
         prepare(&media);
         landfall_heap::create(&*media, &NewRegion { salt: [42; 16], hash_seed: 7, created_ms: 1 })?;
-        Self::open(setup, media, WalOracle::new(setup.writers))
+        Self::open(setup, media, WalOracle::new(setup.writers), 1_000)
     }
 
     /// Opens the region on `media` without judging it.
     ///
     /// # Errors
     /// The region cannot be opened, or recovery reports damage.
-    pub fn open(setup: Setup, media: Arc<SimMedia>, oracle: WalOracle) -> Result<Self, Violation> {
+    pub fn open(
+        setup: Setup,
+        media: Arc<SimMedia>,
+        oracle: WalOracle,
+        now_ms: u64,
+    ) -> Result<Self, Violation> {
         let (engine, logs) = open(&media)?;
         let heap = Arc::clone(engine.heap());
         let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
         let workers = (0..setup.writers).map(worker).collect();
         let compactor = Compactor::new(heap.clone());
-        Ok(Self { setup, media, engine, logs, workers, compactor, oracle, compacted: Compacted::default() })
+        let compacted = Compacted::default();
+        Ok(Self { setup, media, engine, logs, workers, compactor, oracle, now_ms, compacted })
     }
 
     /// The settings of this world.
@@ -166,7 +176,7 @@ impl WalWorld {
             LogOp::Position { writer, log, consumer, deletes } => {
                 self.position(writer, log, consumer, deletes)
             }
-            LogOp::Settings { writer, log, retain_entries } => self.settings(writer, log, retain_entries),
+            LogOp::Settings { writer, log, settings } => self.settings(writer, log, settings),
             LogOp::Retain { writer } => self.retain(writer),
             LogOp::Sweep { limit } => {
                 self.logs.sweep(limit);
@@ -181,6 +191,10 @@ impl WalWorld {
             LogOp::FinishCommit { writer } => self.finish(writer),
             LogOp::Compact { slabs } => self.compact(GOALS[usize::from(slabs)]).map(|_| ()),
             LogOp::Mark => Ok(self.engine.heap().mark_slabs(1).map(|_| ())?),
+            LogOp::Wait { ms } => {
+                self.now_ms += ms;
+                Ok(())
+            }
             LogOp::Check => self.check_shown(),
         }
     }
@@ -222,13 +236,17 @@ impl WalWorld {
         let name = name(log);
         let expected = self.oracle.newest().get(&name).map_or(0, |log| log.first + log.entries.len() as u64);
         let known = self.oracle.life(&name);
-        let done = self.execute(writer, |logs, writer| logs.append(writer, name.as_bytes(), sources, 5));
+        let arrival_ms = self.now_ms;
+        let done = self.execute(writer, |logs, writer| {
+            logs.append(writer, name.as_bytes(), sources, arrival_ms * NS_PER_MS)
+        });
         let life = match known {
             Some(life) => life,
             // The log was created, even if the append failed, also where the medium has.
             None if self.logs.stats_of(name.as_bytes()).is_ok() => {
                 let life = self.oracle.begin_life();
-                let head = Fact::Head { name: name.clone(), life, first: Some(0), retain_entries: 0 };
+                let head =
+                    Fact::Head { name: name.clone(), life, first: Some(0), settings: Settings::default() };
                 self.oracle.note(writer, head);
                 life
             }
@@ -240,7 +258,8 @@ impl WalWorld {
         ensure!(done.first == expected, "{name} gave offset {}, not {expected}", done.first);
         ensure!(!tickets.is_empty(), "an append depends on no ticket");
         for (offset, bytes) in (done.first..).zip(values) {
-            self.oracle.note(writer, Fact::Entry { life, offset, bytes: Arc::clone(bytes) });
+            let entry = LogEntry { bytes: Arc::clone(bytes), arrival_ms };
+            self.oracle.note(writer, Fact::Entry { life, offset, entry });
             self.oracle.promise(&name, life, offset, &tickets);
         }
         self.oracle.join(writer, values.len());
@@ -274,8 +293,8 @@ impl WalWorld {
         Some((self.oracle.newest().get(&name)?.clone(), self.oracle.life(&name)?))
     }
 
-    fn note_head(&mut self, writer: usize, log: usize, life: u64, first: Option<u64>, retain_entries: u64) {
-        self.oracle.note(writer, Fact::Head { name: name(log), life, first, retain_entries });
+    fn note_head(&mut self, writer: usize, log: usize, life: u64, first: Option<u64>, settings: Settings) {
+        self.oracle.note(writer, Fact::Head { name: name(log), life, first, settings });
     }
 
     fn trim(&mut self, writer: usize, log: usize, eighths: u64) -> Result<(), Violation> {
@@ -285,7 +304,7 @@ impl WalWorld {
         if let Some(first) = done.map(Gated::ungated) {
             ensure!(first == before, "a trim to {before} left the first offset {first}");
             if before > now.first {
-                self.note_head(writer, log, life, Some(first), now.retain_entries);
+                self.note_head(writer, log, life, Some(first), now.settings);
             }
         }
         Ok(())
@@ -295,7 +314,7 @@ impl WalWorld {
         let known = self.now(log);
         let done = self.execute(writer, |logs, writer| logs.delete(writer, name(log).as_bytes(), 5))?;
         match (done, known) {
-            (Some(Some(_)), Some((_, life))) => self.note_head(writer, log, life, None, 0),
+            (Some(Some(_)), Some((_, life))) => self.note_head(writer, log, life, None, Settings::default()),
             (Some(deleted), known) => {
                 ensure!(
                     deleted.is_some() == known.is_some(),
@@ -326,32 +345,29 @@ impl WalWorld {
         Ok(())
     }
 
-    fn settings(&mut self, writer: usize, log: usize, retain_entries: u64) -> Result<(), Violation> {
+    fn settings(&mut self, writer: usize, log: usize, settings: Settings) -> Result<(), Violation> {
         let Some((now, life)) = self.now(log) else { return Ok(()) };
-        let settings = Settings { retain_entries, ..Settings::default() };
         let done = self
             .execute(writer, |logs, writer| logs.set_settings(writer, name(log).as_bytes(), settings, 5))?;
         if done.is_some() {
-            self.note_head(writer, log, life, Some(now.first), retain_entries);
+            self.note_head(writer, log, life, Some(now.first), settings);
         }
         Ok(())
     }
 
     fn retain(&mut self, writer: usize) -> Result<(), Violation> {
-        let mut outcome = Ok(());
+        let (now_ms, mut outcome) = (self.now_ms, Ok(()));
         for log in 0..super::op::LOGS {
             // One log at a time, so that the oracle learns the result of a step even if the next step has to wait.
             let Some((now, life)) = self.now(log) else { continue };
             // After a failure nothing is trimmed any more, but what was trimmed before it stays so.
             if outcome.is_ok() {
-                outcome = self.execute(writer, |logs, writer| logs.retain(writer, 0)).map(drop);
+                outcome = self.execute(writer, |logs, writer| logs.retain(writer, now_ms)).map(drop);
             }
             let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
-            let keeps =
-                now.first + now.entries.len() as u64 - now.retain_entries.min(now.entries.len() as u64);
-            ensure!(now.retain_entries == 0 || first <= keeps, "log {log} keeps less than it is set to");
+            ensure!(first <= kept_from(&now, now_ms), "log {log} keeps less than it is set to");
             if first > now.first {
-                self.note_head(writer, log, life, Some(first), now.retain_entries);
+                self.note_head(writer, log, life, Some(first), now.settings);
             }
         }
         outcome
@@ -489,8 +505,47 @@ impl WalWorld {
     }
 }
 
+/// The first entry that a log keeps by its settings.
+fn kept_from(log: &LogState, now_ms: u64) -> u64 {
+    let exceeds = |limit: u64, now: u64| limit != 0 && now > limit;
+    let (mut count, mut bytes) = (0, 0);
+    for (index, entry) in log.entries.iter().enumerate().rev() {
+        (count, bytes) = (count + 1, bytes + entry.bytes.len() as u64);
+        let age_ms = now_ms.saturating_sub(entry.arrival_ms);
+        let settings = log.settings;
+        if exceeds(settings.retain_entries, count)
+            || exceeds(settings.retain_bytes, bytes)
+            || exceeds(settings.retain_ms, age_ms)
+        {
+            return log.first + index as u64 + 1;
+        }
+    }
+    log.first
+}
+
 /// A key of the engine beside the logs.
 fn beside(bytes: &[u8]) -> SetRequest<'_> {
     let value = Source::Bytes(bytes);
     SetRequest { space: 0, key: b"beside", key_at: None, value, expiry_ms: 0, arrival_ns: 5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_log_keeps_by_its_settings_is_known_without_it() {
+        let entry = |arrival_ms| LogEntry { bytes: [0; 10].into(), arrival_ms };
+        let entries: Vec<LogEntry> = [100, 110, 120].into_iter().map(entry).collect();
+        let kept = |retain_entries, retain_bytes, retain_ms| {
+            let settings = Settings { retain_entries, retain_bytes, retain_ms };
+            let log = LogState { first: 7, entries: entries.clone(), settings, ..LogState::default() };
+            kept_from(&log, 125)
+        };
+        assert_eq!(
+            [kept(0, 0, 0), kept(3, 30, 25), kept(2, 0, 0), kept(0, 29, 0), kept(0, 0, 24)],
+            [7, 7, 8, 8, 8]
+        );
+        assert_eq!([kept(3, 9, 0), kept(0, 0, 4), kept(1, 30, 15)], [10, 10, 9]);
+    }
 }
