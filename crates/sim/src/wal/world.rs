@@ -411,8 +411,9 @@ impl WalWorld {
         let acknowledges = self.oracle.pending(writer);
         let worker = &mut self.workers[writer];
         if worker.in_flight.is_none()
-            && let Some(dirty) = worker.writer.begin_commit()
+            && let Some(mut dirty) = worker.writer.begin_commit()
         {
+            self.media.submit(&mut dirty);
             worker.in_flight = Some((dirty, acknowledges));
         }
     }
