@@ -7,7 +7,7 @@
 mod common;
 
 use landfall_media::Site;
-use landfall_sim::{Plan, WalCampaign};
+use landfall_sim::{Leaves, Plan, WalCampaign};
 use std::panic::catch_unwind;
 
 /// Number of seeds that `cargo test` runs.
@@ -18,7 +18,7 @@ const CANARY_SEEDS_MAX: u64 = 20;
 
 #[test]
 fn logs_recover_to_a_state_that_the_model_allows() {
-    common::over_seeds("wal", SEEDS, |seed| WalCampaign::run(seed, PLAN));
+    common::over_seeds("wal", SEEDS, |seed| WalCampaign::run(seed, PLAN, Leaves::WhatMay));
 }
 
 #[test]
@@ -33,14 +33,20 @@ fn flushes_and_fences_left_out_are_caught() {
         Site::Superblock,
         Site::SuperblockFence,
     ];
-    let survivors: Vec<Site> = sites.into_iter().filter(|site| !is_caught(*site)).collect();
+    let survivors: Vec<Site> =
+        sites.into_iter().filter(|site| !is_caught(Some(*site), Leaves::WhatMay)).collect();
     assert!(survivors.is_empty(), "no campaign fails if these are left out: {survivors:?}");
 }
 
-fn is_caught(site: Site) -> bool {
-    let plan = Plan { crashes: 6, ops_max: 80, skip: Some(site) };
-    let fails = |seed: &u64| !matches!(catch_unwind(|| WalCampaign::run(*seed, plan)), Ok(Ok(_)));
+#[test]
+fn entries_that_leave_memory_before_they_are_durable_are_caught() {
+    assert!(is_caught(None, Leaves::Anything));
+}
+
+fn is_caught(skip: Option<Site>, leaves: Leaves) -> bool {
+    let plan = Plan { crashes: 6, ops_max: 80, skip };
+    let fails = |seed: &u64| !matches!(catch_unwind(|| WalCampaign::run(*seed, plan, leaves)), Ok(Ok(_)));
     let seed = (0..CANARY_SEEDS_MAX).find(fails);
-    println!("{site:?}: caught by the campaign of seed {seed:?}");
+    println!("{skip:?}, {leaves:?}: caught by the campaign of seed {seed:?}");
     seed.is_some()
 }

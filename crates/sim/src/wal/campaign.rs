@@ -5,15 +5,19 @@ use super::op::{LogOp, LogWorkload};
 use super::oracle::LogsState;
 use super::world::{WalWorld, observe, open};
 use crate::campaign::{Plan, skip_site};
+use crate::joined::Leaves;
 use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::Setup;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
+use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, CrashState, SimMedia};
 use std::sync::Arc;
 
 /// Most crashes of recovery before it completes.
 const RECOVERY_CRASHES_MAX: usize = 2;
+/// Bytes of a paged region that may be in memory: so few that each run taken makes others leave.
+const MEMORY: u64 = 4 * RUN_SIZE;
 /// Most operations that are executed to reach a crash in the middle of one.
 const FREEZE_OPS_MAX: usize = 60;
 
@@ -37,6 +41,9 @@ pub struct WalSummary {
 /// A campaign drawn from one seed.
 pub struct WalCampaign {
     plan: Plan,
+    leaves: Leaves,
+    /// A part of the region is in memory.
+    is_paged: bool,
     rng: Rng,
     world: WalWorld,
     workload: LogWorkload,
@@ -50,8 +57,8 @@ impl WalCampaign {
     ///
     /// # Errors
     /// The first state or answer that the rules do not allow.
-    pub fn run(seed: u64, plan: Plan) -> Result<WalSummary, Violation> {
-        let mut campaign = Self::new(seed, plan)?;
+    pub fn run(seed: u64, plan: Plan, leaves: Leaves) -> Result<WalSummary, Violation> {
+        let mut campaign = Self::new(seed, plan, leaves)?;
         for crash in 0..plan.crashes {
             campaign.history.clear();
             let round = campaign.round();
@@ -61,7 +68,7 @@ impl WalCampaign {
         Ok(campaign.summary)
     }
 
-    fn new(seed: u64, plan: Plan) -> Result<Self, Violation> {
+    fn new(seed: u64, plan: Plan, leaves: Leaves) -> Result<Self, Violation> {
         let mut rng = Rng::new(seed);
         let setup = Setup {
             runs: rng.between(32, 36) as u32,
@@ -70,9 +77,12 @@ impl WalCampaign {
             sums: false,
             group_max: GROUP_RECORDS_MAX,
         };
-        let world = WalWorld::create(setup, |media| skip_site(media, plan.skip))?;
+        let is_paged = rng.one_in(2);
+        let mut world = WalWorld::create(setup, |media| prepare(media, plan, is_paged))?;
+        world.leaves = leaves;
         let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);
-        Ok(Self { plan, rng, world, workload, summary: WalSummary::default(), history: Vec::new() })
+        let (summary, history) = (WalSummary::default(), Vec::new());
+        Ok(Self { plan, leaves, is_paged, rng, world, workload, summary, history })
     }
 
     fn explain(&self, violation: Violation) -> Violation {
@@ -127,6 +137,7 @@ impl WalCampaign {
         let mut oracle = self.world.oracle.clone();
         oracle.collapse(&found);
         self.world = WalWorld::open(self.world.setup(), media, oracle, self.world.now_ms)?;
+        self.world.leaves = self.leaves;
         self.world.check()
     }
 
@@ -151,7 +162,7 @@ impl WalCampaign {
 
     fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
         let media = self.world.medium(image);
-        skip_site(&media, self.plan.skip);
+        prepare(&media, self.plan, self.is_paged);
         media
     }
 
@@ -163,6 +174,13 @@ impl WalCampaign {
     }
 }
 
+fn prepare(media: &SimMedia, plan: Plan, is_paged: bool) {
+    skip_site(media, plan.skip);
+    if is_paged {
+        media.page(MEMORY);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,7 +189,7 @@ mod tests {
     #[test]
     fn recovery_crashes_up_to_the_named_number_of_times() {
         let plan = Plan { crashes: 1, ops_max: 10, skip: None };
-        let mut campaign = WalCampaign::new(1, plan).unwrap();
+        let mut campaign = WalCampaign::new(1, plan, Leaves::WhatMay).unwrap();
         (0..10).for_each(|_| campaign.op().unwrap());
         let image = campaign.world.media.crash_state().durable();
         let mut crashes = || {

@@ -103,6 +103,8 @@ pub enum LogOp {
         /// Move records out of a slab, instead of data out of a run.
         slabs: bool,
     },
+    /// Data leave the memory of a paged region.
+    Evict,
     /// Brings the watermarks in the run table up to date.
     Mark,
     /// Time passes.
@@ -152,7 +154,8 @@ impl LogWorkload {
             78..83 if self.deferred => LogOp::BeginCommit { writer },
             83..87 if self.deferred => LogOp::FinishCommit { writer },
             78..87 => LogOp::Commit { writer },
-            87..95 => LogOp::Compact { slabs: self.rng.one_in(2) },
+            87..94 => LogOp::Compact { slabs: self.rng.one_in(2) },
+            94 => LogOp::Evict,
             95..97 => LogOp::Mark,
             97 => LogOp::Wait { ms: self.rng.below(40) },
             _ => LogOp::Check,

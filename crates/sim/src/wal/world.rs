@@ -2,16 +2,17 @@
 
 use super::op::LogOp;
 use super::oracle::{Fact, LogEntry, LogState, LogsState, WalOracle};
+use crate::joined::Leaves;
 use crate::op::{Piece, value};
 use crate::violation::{Violation, ensure};
 use crate::world::Setup;
 use landfall_heap::{
-    CompactGoal, Compacted, Compactor, Gated, HeapError, NewRegion, Owner, OwnerBySpace, Source, Tenant,
-    Until, Writer, spaces,
+    CompactGoal, Compacted, Compactor, Gated, HeapError, NewRegion, Owner, OwnerBySpace, RunUse, Source,
+    Tenant, Until, Writer, spaces,
 };
 use landfall_kv::{Engine, KvError, SetRequest};
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
-use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
+use landfall_media::{ChunkSet, Dirty, Evict, Extent, Media, RUN_SIZE, Site};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub struct WalWorld {
     pub oracle: WalOracle,
     /// Simulated time, Unix milliseconds.
     pub now_ms: u64,
+    /// What leaves memory, if the region is paged.
+    pub leaves: Leaves,
     /// Counts of compaction since the region was opened.
     pub compacted: Compacted,
 }
@@ -130,8 +133,8 @@ impl WalWorld {
         let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
         let workers = (0..setup.writers).map(worker).collect();
         let compactor = Compactor::new(heap.clone());
-        let compacted = Compacted::default();
-        Ok(Self { setup, media, engine, logs, workers, compactor, oracle, now_ms, compacted })
+        let (compacted, leaves) = (Compacted::default(), Leaves::WhatMay);
+        Ok(Self { setup, media, engine, logs, workers, compactor, oracle, now_ms, leaves, compacted })
     }
 
     /// The settings of this world.
@@ -190,6 +193,10 @@ impl WalWorld {
             }
             LogOp::FinishCommit { writer } => self.finish(writer),
             LogOp::Compact { slabs } => self.compact(GOALS[usize::from(slabs)]).map(|_| ()),
+            LogOp::Evict => {
+                self.evict();
+                Ok(())
+            }
             LogOp::Mark => Ok(self.engine.heap().mark_slabs(1).map(|_| ())?),
             LogOp::Wait { ms } => {
                 self.now_ms += ms;
@@ -428,6 +435,24 @@ impl WalWorld {
             self.oracle.acknowledge(writer, acknowledges);
         }
         Ok(())
+    }
+
+    /// Has data leave the memory of a paged region, as if more than all of it were to come.
+    fn evict(&self) {
+        let Some(pages) = Media::pages(Arc::clone(&self.media)) else { return };
+        let heap = self.engine.heap();
+        let is_mistaken = match self.leaves {
+            Leaves::WhatMay => false,
+            Leaves::Anything => true,
+            Leaves::WhatIsInFlight => self.workers.iter().any(|worker| worker.in_flight.is_some()),
+        };
+        if !is_mistaken {
+            heap.relieve_memory(self.media.len());
+            return;
+        }
+        for (id, _) in heap.runs().iter().filter(|(_, run)| run.used_for() == RunUse::Data) {
+            pages.evict(id.off(), Evict::Any, ChunkSet::ALL);
+        }
     }
 
     /// Executes one step of compaction. True if there was nothing to do.
