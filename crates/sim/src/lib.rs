@@ -10,7 +10,8 @@
 //! # The fault model
 //!
 //! - Media: as in [`landfall_media::sim`]. Unfenced lines may be lost, kept or torn at 8-byte words, each
-//!   independently. A fence may fail. A flush or fence may be left out (the canary).
+//!   independently. A store or a fence may fail. A flush or fence may be left out (the canary).
+//! - A batch may be in flight, and a part of the region out of memory, whatever else happens.
 //! - Crashes happen between operations, in the middle of operations, and in the middle of recovery.
 //! - Other workers change keys while the compactor moves a record, between reading the record and replacing it.
 //! - Time advances or stands still.
