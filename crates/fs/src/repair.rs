@@ -31,6 +31,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl FilesRecovery {
+    /// Whether [`Self::repair`] can begin.
+    ///
+    /// # Errors
+    /// [`FsError::FloorLost`].
+    pub fn check_repair(&self) -> Result<(), FsError> {
+        let settled = self.settled();
+        if has_tree(&settled) && logs::is_floor_lost(&settled) { Err(FsError::FloorLost) } else { Ok(()) }
+    }
+
     /// Ends recovery of a damaged region: repairs its files, and executes what their log has. `suspects` are records
     /// whose values may be damaged, as [`landfall_heap::RegionCheck`] names them. `nameless` are slots that cannot be read
     /// and of which no key is known, once no other system needs them any more. Slots that still cannot be read afterwards

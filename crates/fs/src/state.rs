@@ -153,7 +153,7 @@ impl State {
                     return Ok(());
                 }
                 Err(refused) => {
-                    self.writer.take_back(&slots).map_err(HeapError::from)?;
+                    self.writer.take_back(&slots);
                     self.note_appending(doer, None);
                     self.tree.take_touched();
                     let TreeError::Unread(unread) = refused else { return Err(refused.into()) };

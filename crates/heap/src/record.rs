@@ -699,7 +699,7 @@ pub fn correct_single_bit(
 /// The version in a damaged record that says that it is a flush mark. Whether it holds is for the caller to find out.
 pub fn salvage_flush(bytes: &[u8; RECORD_SIZE as usize]) -> Option<u64> {
     let raw = Raw::ref_from_bytes(bytes).ok()?;
-    (raw.kind == Kind::Flush as u8).then_some(raw.seq.get())
+    (raw.kind == Kind::Flush as u8 && raw.rev.get() == 0).then_some(raw.seq.get())
 }
 
 /// Space, key and hash of a damaged record with an inline key. They are trustworthy only if the key has that hash.

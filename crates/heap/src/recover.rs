@@ -115,6 +115,8 @@ pub struct Scanned {
     pub records: u64,
     /// Records with one flipped bit, and commit records whose key was intact. They were corrected in place.
     pub corrected: Vec<SlotId>,
+    /// Flush marks that were written again without certainty which keys they had deleted.
+    pub(crate) uncertain: Vec<SlotId>,
     /// Slots that cannot be read.
     pub damaged: Vec<DamagedSlot>,
     /// Slots whose durable record the medium has lost: they are empty, or hold a record of an earlier epoch.
@@ -124,7 +126,7 @@ pub struct Scanned {
 /// What is known of the records beside a damaged one.
 #[derive(Clone, Copy, Debug)]
 struct Beside {
-    /// The version of the one before it in its slab.
+    /// The version of the one before it in its slab, unless that is a copy.
     before: Option<u64>,
     /// Slots of the slab at or above hold no record.
     end: u32,
@@ -388,7 +390,9 @@ impl Opening {
                 }
             };
             seq_max = seq_max.max(view.seq());
-            before = seq_in_order(&view).or(before);
+            if !spaces::is_none(view.space()) {
+                before = seq_in_order(&view);
+            }
             scanned.records += 1;
             self.heap.note_shared(slot, &view);
             visit(Found::new(slot, &view), &view);
@@ -430,13 +434,16 @@ impl Opening {
             self.heap.media.store(slot.off(), &good)?;
             landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
         }
+        if !is_certain {
+            scanned.uncertain.push(slot);
+        }
         scanned.corrected.push(slot);
         Ok(Some(good))
     }
 
     /// A damaged flush mark, rebuilt from its key and from what lies beside it; none if nothing was appended before it. With it
     /// whether its version is certain: if it lies between those of its neighbours. If not, the mark ends at least what was appended
-    /// before it, since what it has deleted must not come back, and never what is newer.
+    /// before it, since what it has deleted must not come back, and never what is newer: the compactor's copies are not rebuilt.
     fn flush_mark(
         &self,
         slot: SlotId,
@@ -448,11 +455,15 @@ impl Opening {
         };
         let mut behind = None;
         for index in slot.index() + 1..beside.end {
-            if let Slot::Record(view) = self.heap.slot(SlotId::new(slot.run(), index))? {
-                behind = seq_in_order(&view);
-            }
-            if behind.is_some() {
-                break;
+            match self.heap.slot(SlotId::new(slot.run(), index))? {
+                Slot::Record(view) if spaces::is_none(view.space()) => {}
+                // A copy is not alone: this is one, too, and older than what lies before it.
+                Slot::Record(view) if view.rev() != 0 => return Ok((None, false)),
+                Slot::Record(view) => {
+                    behind = Some(view.seq());
+                    break;
+                }
+                _ => {}
             }
         }
         let is_certain = stored > before && behind.is_some_and(|behind| stored < behind);

@@ -91,6 +91,13 @@ impl Region {
     fn add_report(&self, scanned: Scanned) {
         let mut report = self.report.lock();
         report.records += scanned.records;
+        report.notes.extend(scanned.uncertain.iter().map(|slot| {
+            format!(
+                "record {}, the mark of a FLUSHALL, was damaged and is written again: {}",
+                slot.0,
+                Damage::FlushMark
+            )
+        }));
         report.corrected.extend(scanned.corrected);
         report.damaged.extend(scanned.damaged);
         let lost = |slot| DamagedSlot { slot, what: Damage::Lost, named: None };

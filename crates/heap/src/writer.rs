@@ -151,8 +151,10 @@ pub struct Writer {
     lent: TakenRoom,
     /// The records of the transaction whose commit record is in the current batch.
     decided: Vec<SlotId>,
-    /// A batch will never be complete: nothing may be appended behind it.
-    is_lost: bool,
+    /// Slots of the slab with records that were taken back, and are to be erased before anything else becomes durable.
+    unerased: Range<u32>,
+    /// Why a batch will never be complete: nothing may be appended behind it.
+    lost: Option<&'static str>,
 }
 
 impl Writer {
@@ -199,7 +201,8 @@ impl Writer {
             newest_taken: Room::default(),
             lent: TakenRoom::default(),
             decided: Vec::new(),
-            is_lost: false,
+            unerased: 0..0,
+            lost: None,
         }
     }
 
@@ -260,7 +263,7 @@ impl Writer {
                 Ok(slot) => slots.push(slot),
                 Err(error) => {
                     self.use_room(taken, false);
-                    self.rewind(&slots)?;
+                    self.rewind(&slots);
                     return Err(error);
                 }
             }
@@ -344,7 +347,7 @@ impl Writer {
 
     #[inline]
     fn check_open(&self) -> Result<(), MediaError> {
-        let lost = self.is_lost.then(|| String::from("another node has not acknowledged a batch"));
+        let lost = self.lost.map(String::from);
         self.heap.media.closed().or(lost).map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
     }
 
@@ -365,6 +368,15 @@ impl Writer {
             || !self.dirty.is_empty()
             || !self.unflushed.is_empty()
             || !self.superseded.is_empty()
+            || !self.unerased.is_empty()
+    }
+
+    /// True if everything that becomes durable now may count. What was taken back must not.
+    fn is_whole(&mut self) -> bool {
+        if self.erase().is_err() {
+            self.lost.get_or_insert("a record that was taken back cannot be erased");
+        }
+        self.lost.is_none()
     }
 
     /// True between [`Self::begin_commit`] and [`Self::finish_commit`].
@@ -635,25 +647,20 @@ impl Writer {
 
     /// Takes the newest records of the current batch back, which the owner refuses after all: their slots become empty
     /// again. No other record may have been appended behind them, and nothing may refer to them.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn take_back(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
+    pub fn take_back(&mut self, slots: &[SlotId]) {
         debug_assert!(
             slots.last().is_none_or(|last| self.slab.is_some_and(|slab| slab.next == last.index() + 1)),
             "the newest records"
         );
         self.take_room_back();
-        self.rewind(slots)
+        self.rewind(slots);
     }
 
-    /// Rolls back records of this batch: their slots become empty again.
-    fn rewind(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
+    /// Rolls back records of this batch: their slots become empty again. Where the medium refuses that, it is tried again before
+    /// anything else becomes durable.
+    fn rewind(&mut self, slots: &[SlotId]) {
         for slot in slots.iter().rev() {
             self.heap.retire_record(*slot);
-            let at = Extent::new(slot.off(), RECORD_SIZE as u32);
-            self.heap.media.zero(at)?;
-            self.heap.media.flush(&mut self.dirty, Site::Erase, at);
             if let Some(slab) = self.slab.as_mut() {
                 slab.next = slot.index();
             }
@@ -661,6 +668,25 @@ impl Writer {
             self.persisted = self.persisted.min(slot.index());
             self.heap.runs.get(slot.run()).filled.store(slot.index(), Ordering::Relaxed);
         }
+        if let (Some(first), Some(last)) = (slots.first(), slots.last()) {
+            let (from, upto) = (first.index(), last.index() + 1);
+            self.unerased = match self.unerased.is_empty() {
+                true => from..upto,
+                false => from.min(self.unerased.start)..upto.max(self.unerased.end),
+            };
+            let _ = self.erase();
+        }
+    }
+
+    /// Erases what was taken back, and not written over since. Recovery would believe it.
+    fn erase(&mut self) -> Result<(), MediaError> {
+        let Some(slab) = self.slab.filter(|_| !self.unerased.is_empty()) else { return Ok(()) };
+        for index in self.unerased.start.max(slab.next)..self.unerased.end {
+            let at = Extent::new(SlotId::new(slab.run, index).off(), RECORD_SIZE as u32);
+            self.heap.media.zero(at)?;
+            self.heap.media.flush(&mut self.dirty, Site::Erase, at);
+        }
+        self.unerased = 0..0;
         Ok(())
     }
 
@@ -688,7 +714,7 @@ impl Writer {
     /// If a commit is under way: a block must never be in two writes at once.
     pub fn begin_commit(&mut self) -> Option<Dirty> {
         assert!(self.in_flight.is_none(), "one commit at a time");
-        if !self.has_work() || self.is_lost {
+        if !self.has_work() || !self.is_whole() {
             return None;
         }
         self.flush_batch();
@@ -752,7 +778,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.has_appended() || self.is_committing() || self.is_lost {
+        if self.has_appended() || self.is_committing() || self.lost.is_some() {
             self.heap.lanes.abandon(self.id);
         }
         self.abandon_slabs();

@@ -165,7 +165,7 @@ fn work(root: &Path, seed: u64) {
     fs::rename(at("d").join("new"), at("d").join("moved over")).unwrap();
     write_durably(&at("removed"), &pattern(9, 30_000)).unwrap();
     fs::remove_file(at("removed")).unwrap();
-    fs::set_permissions(at("d").join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(at("d").join("moved"), Permissions::from_mode(0o640)).unwrap();
     File::open(root).unwrap().sync_all().unwrap();
 }
 
@@ -604,7 +604,7 @@ fn a_node_that_comes_back_gets_the_files_that_have_changed_and_nothing_else() {
         let long = OpenOptions::new().append(true).open(nodes.at(0, "long")).unwrap();
         (&long).write_all(&pattern(8, 1 << 20)).unwrap();
         OpenOptions::new().write(true).open(file(nodes, 60)).unwrap().set_len(10_000).unwrap();
-        fs::set_permissions(file(nodes, 61), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(file(nodes, 61), Permissions::from_mode(0o600)).unwrap();
         long.sync_all().unwrap();
     });
     let changed = f64::from(20 * 65_536 + (1 << 20));

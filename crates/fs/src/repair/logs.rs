@@ -27,6 +27,15 @@ pub(super) fn mend(
     Ok(is_lost)
 }
 
+fn is_header_whole(settled: &Settled) -> bool {
+    settled.header.is_some() && settled.header_damage().is_none()
+}
+
+/// True if a copy may have replaced the tree, and nothing says what is left of the one before.
+pub(super) fn is_floor_lost(settled: &Settled) -> bool {
+    !is_header_whole(settled) && settled.floor.is_none() && settled.is_of_chain
+}
+
 /// Puts another header in the place of one that is lost.
 fn mend_header(
     heap: &Heap,
@@ -34,10 +43,10 @@ fn mend_header(
     identity: [u8; 16],
     notes: &mut Notes,
 ) -> Result<bool, FsError> {
-    if settled.header.is_some() && settled.header_damage().is_none() {
+    if is_header_whole(settled) {
         return Ok(end_repair(settled));
     }
-    if settled.floor.is_none() && settled.is_of_chain {
+    if is_floor_lost(settled) {
         return Err(FsError::FloorLost);
     }
     // A floor of 1 is none.

@@ -49,7 +49,7 @@ impl Writer {
     /// (`docs/format/commit.md`, "A batch in two fences"). The fence of a batch under way must have returned, and none may
     /// begin before that of these ranges has: the caller sees to it.
     pub fn begin_persist(&mut self) -> Option<Dirty> {
-        if self.is_lost || !self.has_appended() {
+        if !self.has_appended() || !self.is_whole() {
             return None;
         }
         self.flush_batch();
@@ -69,9 +69,10 @@ impl Writer {
         }
     }
 
-    /// True if a batch will never be complete: another machine has taken over.
+    /// True if a batch will never be complete: another machine has taken over, or the medium refuses to erase what was taken
+    /// back.
     pub fn is_lost(&self) -> bool {
-        self.is_lost
+        self.lost.is_some()
     }
 
     /// True if the successor has everything that was sent to it, or if there is none.
@@ -146,7 +147,9 @@ impl Writer {
 
     pub(super) fn wait_for_successor(&mut self) -> Result<(), HeapError> {
         let outcome = self.successor.as_ref().map_or(Ok(()), |successor| successor.wait());
-        self.is_lost |= outcome.is_err();
+        if outcome.is_err() {
+            self.lost.get_or_insert("another node has not acknowledged a batch");
+        }
         outcome
     }
 

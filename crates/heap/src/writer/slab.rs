@@ -34,7 +34,9 @@ impl Writer {
 
     /// True if a batch waits for the successor, and all that the slab has is durable in this region.
     fn may_leave_slab(&self) -> bool {
-        self.successor.is_some() && self.slab.is_none_or(|slab| slab.next == self.persisted)
+        self.successor.is_some()
+            && self.unerased.is_empty()
+            && self.slab.is_none_or(|slab| slab.next == self.persisted)
     }
 
     /// The next slab follows before the batch ends. This one stays the writer's until all of it is durable.

@@ -75,12 +75,14 @@ pub(super) fn repair(
     let mut tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
     tenants.extend(files.clone().map(|files| files as _));
     let (heap, recovered) = store::open_on_all_cores(media, tenants)?;
+    // Before keys and logs are touched: what is refused has changed nothing.
+    let repaired = files.as_ref().filter(|_| of_files == Files::AreRepaired);
+    repaired.map_or(Ok(()), |files| files.check_repair())?;
     let of_runs = mark_runs(&heap, found)?;
     let (logs, of_logs) = logs.open(&heap).map_err(RecoverError::from)?;
     let engine = keys.open(&heap);
     let mut done = [recovered.notes, of_runs, of_logs.notes].concat();
-    let corrected =
-        recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
+    let corrected = recovered.corrected.iter().map(|slot| format!("record {}: corrected", slot.0));
     done.extend(corrected);
     if recovered.resolved.rejected > 0 {
         done.push(format!("{} unacknowledged records dropped", recovered.resolved.rejected));
