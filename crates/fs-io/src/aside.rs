@@ -1,10 +1,12 @@
 //! Requests that are set aside: they change something, and the log takes nothing for now. They wait beside the workers, which
 //! answer others meanwhile: reads go on while another machine does not answer, and the log is full.
 //!
-//! They are executed in the order in which they came, when the log has room again. A program that is killed meanwhile is not kept
-//! waiting. Where more come than are set aside, a worker waits with its request.
+//! They begin in the order in which they came, when the log has room again, by as many threads as there are workers. A program
+//! that is killed meanwhile is not kept waiting; other signals change nothing, as with any file system. Where more come than are
+//! set aside, a worker waits with its request.
 
 use crate::counters::RequestKind;
+use crate::interrupts::Interrupts;
 use crate::landing::SetAside;
 use crate::service::{Answer, LogWait, Service};
 use crate::syncs::{Syncs, Waiting};
@@ -13,12 +15,14 @@ use crate::worker;
 use landfall_fuse::{Errno, KeptRequest, Reply, Unique};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// So many requests are set aside at most, ...
 const REQUESTS_MAX: usize = 1024;
 /// ... with so many bytes that were written.
 const BYTES_MAX: u64 = 32 << 20;
+/// How often it is looked whether programs that were interrupted are being killed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A request that waits.
 pub(crate) struct Deferred {
@@ -31,6 +35,21 @@ pub(crate) struct Deferred {
     pub(crate) begun: Instant,
 }
 
+/// A request among those that wait.
+struct Queued {
+    deferred: Deferred,
+    /// The kernel says so once, of any signal.
+    is_interrupted: bool,
+}
+
+impl Queued {
+    /// True if nobody hears the reply any more. A request that is sent again may have been executed by an earlier server.
+    fn is_given_up(&self) -> bool {
+        let request = self.deferred.request.request();
+        self.is_interrupted && !request.unique.is_resent() && is_being_killed(request.pid)
+    }
+}
+
 /// The requests that wait.
 #[derive(Default)]
 pub(crate) struct Aside {
@@ -40,16 +59,30 @@ pub(crate) struct Aside {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Deferred>,
+    waiting: VecDeque<Queued>,
     bytes: u64,
+    /// An interrupt may overtake its request.
+    interrupts: Interrupts,
+    looked_at: Option<Instant>,
     is_ending: bool,
 }
 
 impl State {
     fn remove(&mut self, at: usize) -> Option<Deferred> {
-        let removed = self.waiting.remove(at)?;
-        self.bytes -= removed.landed.bytes();
-        Some(removed)
+        let Queued { deferred, .. } = self.waiting.remove(at)?;
+        self.bytes -= deferred.landed.bytes();
+        Some(deferred)
+    }
+
+    /// Removes the requests of programs that are being killed.
+    fn take_given_up(&mut self) -> Vec<Deferred> {
+        if self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < LOOK_EVERY) {
+            return Vec::new();
+        }
+        self.looked_at = Some(Instant::now());
+        let given_up: Vec<usize> =
+            (0..self.waiting.len()).rev().filter(|at| self.waiting[*at].is_given_up()).collect();
+        given_up.into_iter().filter_map(|at| self.remove(at)).collect()
     }
 }
 
@@ -64,24 +97,26 @@ impl Aside {
     pub(crate) fn add(&self, deferred: Deferred) {
         let mut state = self.state.lock();
         state.bytes += deferred.landed.bytes();
-        state.waiting.push_back(deferred);
+        let is_interrupted = state.interrupts.has(deferred.request.request().unique);
+        state.waiting.push_back(Queued { deferred, is_interrupted });
         self.called.notify_one();
     }
 
-    /// The program that waits for this request has been killed, or interrupted. False if the request does not wait here.
-    pub(crate) fn interrupt(&self, service: &Service, unique: Unique) -> bool {
-        let found = {
-            let mut state = self.state.lock();
-            let at = state.waiting.iter().position(|one| one.request.request().unique == unique);
-            at.and_then(|at| state.remove(at))
-        };
-        found.is_some_and(|deferred| {
-            reply(service, deferred.to, &Reply::error(unique, Errno::INTR), unique);
-            true
-        })
+    /// The program that waits for this request has got a signal. False if the request does not wait here.
+    pub(crate) fn interrupt(&self, unique: Unique) -> bool {
+        let mut state = self.state.lock();
+        let is_it = |queued: &&mut Queued| queued.deferred.request.request().unique.first() == unique.first();
+        match state.waiting.iter_mut().find(is_it) {
+            Some(queued) => queued.is_interrupted = true,
+            None => {
+                state.interrupts.note(unique);
+                return false;
+            }
+        }
+        true
     }
 
-    /// Executes what waits, one after the other, until [`Self::end`].
+    /// Executes what waits until [`Self::end`], as one of several threads.
     pub(crate) fn run(&self, service: &Service, syncs: &Syncs) {
         let mut wait = LogWait::default();
         while let Some(outcome) = self.next(service, &mut wait) {
@@ -108,8 +143,15 @@ impl Aside {
                 self.called.wait(&mut state);
                 continue;
             }
+            for Deferred { request, to, .. } in state.take_given_up() {
+                let unique = request.request().unique;
+                reply(service, to, &Reply::error(unique, Errno::INTR), unique);
+            }
+            if state.waiting.front().is_some_and(|first| wait.began_before(first.deferred.begun)) {
+                *wait = LogWait::default();
+            }
             let room = MutexGuard::unlocked(&mut state, || service.look_for_log_room(wait));
-            // The one that came first may have been interrupted.
+            // Others may have taken the one that came first.
             if let Some(room) = room
                 && let Some(first) = state.remove(0)
             {
@@ -158,4 +200,44 @@ fn reply(service: &Service, to: Later, reply: &Reply, unique: Unique) {
         tracing::error!(%error, "the kernel refuses a reply");
     }
     service.note_answered(unique);
+}
+
+/// True if a thread, by its number, is being killed.
+fn is_being_killed(thread: u32) -> bool {
+    // 0: it is not visible from here.
+    let status = (thread != 0).then(|| std::fs::read_to_string(format!("/proc/{thread}/status")));
+    status.and_then(Result::ok).is_some_and(|status| has_kill_pending(&status))
+}
+
+/// Whether `SIGKILL` is pending, as any signal that ends a process makes it, in a `/proc/PID/status`.
+fn has_kill_pending(status: &str) -> bool {
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let is_pending = |line: &str| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & KILL != 0)
+    };
+    status.lines().any(is_pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_no_reason_to_give_up_and_a_death_is() {
+        assert!(!is_being_killed(0) && !is_being_killed(std::process::id()));
+        let status = |pending: &str| {
+            format!("Name:\tcp\nSigQ:\t1/95000\nSigPnd:\t{pending}\nShdPnd:\t0\nSigBlk:\t100\n")
+        };
+        assert!(has_kill_pending(&status("0000000000000100")));
+        assert!(!has_kill_pending(&status("0000000000002000")), "SIGALRM");
+    }
+
+    #[test]
+    fn an_interrupt_finds_its_request_whichever_comes_first() {
+        let aside = Aside::default();
+        assert!(!aside.interrupt(Unique(6)), "it does not wait here yet");
+        let state = aside.state.lock();
+        assert!(state.interrupts.has(Unique(6)) && !state.interrupts.has(Unique(8)));
+    }
 }

@@ -40,6 +40,10 @@ pub(crate) struct Queues {
     heap: Arc<Heap>,
     /// What was received last.
     current: Option<EntryId>,
+    /// Entries whose requests are answered later.
+    owed: usize,
+    /// Of one queue.
+    depth: usize,
 }
 
 impl Queues {
@@ -54,12 +58,14 @@ impl Queues {
         (heap, stop): (Arc<Heap>, &OwnedFd),
     ) -> Result<Self, RingError> {
         let mailbox = Arc::new(Mailbox::new()?);
+        let depth = share.depth;
         let ring = Ring::open(device, share, negotiated, &[stop.as_fd(), mailbox.raised()])?;
-        Ok(Self { ring, mailbox, heap, current: None })
+        Ok(Self { ring, mailbox, heap, current: None, owed: 0, depth })
     }
 
     fn deliver(&mut self) -> io::Result<()> {
         for (entry, reply) in self.mailbox.take() {
+            self.owed = self.owed.saturating_sub(1);
             self.ring.reply(entry, &reply)?;
         }
         Ok(())
@@ -109,7 +115,12 @@ impl Transport for Queues {
 
     fn later(&mut self) -> Later {
         let entry = self.current.take().expect("a request that was received is answered once");
+        self.owed += 1;
         Later::Ring(Arc::clone(&self.mailbox), entry)
+    }
+
+    fn may_owe_more(&self) -> bool {
+        self.owed < self.depth / 2
     }
 }
 

@@ -426,8 +426,8 @@ impl Service {
         }
     }
 
-    /// Looks whether the log has room, and waits for a while if it has none: `None`. A refusal is final for all who have waited
-    /// meanwhile.
+    /// Looks whether the log has room, and waits for a while if it has none: `None`. A refusal is one for all who came before the
+    /// wait began.
     pub(crate) fn look_for_log_room(&self, wait: &mut LogWait) -> Option<Result<(), Errno>> {
         let seen = self.common.rounds.progress();
         if !self.files.is_log_crowded() {
@@ -440,8 +440,8 @@ impl Service {
     fn wait_for_space(&self, waits: &mut Option<SpaceWait>, seen: u64, error: &FsError) -> Result<(), Errno> {
         let rounds = &self.common.rounds;
         // Before the question: while publishing is held, or held up, its answer would say nothing.
-        let is_held = matches!(error, FsError::Backlog) && self.files.is_publishing_held();
-        let is_held_up = is_held || rounds.is_held_up();
+        let is_held_up =
+            matches!(error, FsError::Backlog) && (rounds.is_held_up() || self.files.is_publishing_held());
         let wait = waits.get_or_insert_with(|| SpaceWait::new(rounds, error));
         let waited = match is_held_up {
             true => wait.stand_by(rounds, seen),
@@ -564,6 +564,13 @@ struct SpaceWait {
 /// How long room in the log has been waited for.
 #[derive(Default)]
 pub(crate) struct LogWait(Option<SpaceWait>);
+
+impl LogWait {
+    /// True if it began before that.
+    pub(crate) fn began_before(&self, time: Instant) -> bool {
+        self.0.as_ref().is_some_and(|wait| wait.begun < time)
+    }
+}
 
 impl SpaceWait {
     fn new(rounds: &Rounds, error: &FsError) -> Self {

@@ -263,7 +263,7 @@ pub struct Session {
     household: Option<Household>,
     /// The thread that commits for requests over io_uring.
     /// Requests that wait for room in the log.
-    aside: Option<(Arc<Aside>, JoinHandle<()>)>,
+    aside: Vec<(Arc<Aside>, JoinHandle<()>)>,
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     /// The libraries of this mount only.
     libraries: Option<Libraries>,
@@ -385,7 +385,7 @@ impl Session {
             workers: Vec::new(),
             publisher,
             household: None,
-            aside: None,
+            aside: Vec::new(),
             syncing: None,
             libraries,
             forgetting: None,
@@ -428,7 +428,7 @@ impl Session {
         let syncs = if shares.is_empty() { Syncs::default() } else { Syncs::by_thread() };
         let work = Work { syncs: Arc::new(syncs), aside: Arc::default(), negotiated, image, ahead };
         if !self.service.is_elsewhere() {
-            self.start_aside(&work)?;
+            self.start_aside(&work, lines.len() + shares.len())?;
         }
         if let Some(device) = lines.first().and_then(Line::device)
             && !shares.is_empty()
@@ -523,15 +523,18 @@ impl Session {
         Ok(())
     }
 
-    fn start_aside(&mut self, work: &Work) -> io::Result<()> {
-        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
-        let (aside, syncs) = (Arc::clone(&work.aside), Arc::clone(&work.syncs));
-        let own = Arc::clone(&aside);
-        let run = move || {
-            service.held.iter().for_each(|held| held.answer_by_this_thread(usize::MAX));
-            panics::essential(&shared.holder, || own.run(&service, &syncs));
-        };
-        self.aside = Some((aside, std::thread::Builder::new().name("aside".into()).spawn(run)?));
+    /// Starts threads for requests that wait for room in the log.
+    fn start_aside(&mut self, work: &Work, threads: usize) -> io::Result<()> {
+        for index in 0..threads {
+            let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+            let (aside, syncs) = (Arc::clone(&work.aside), Arc::clone(&work.syncs));
+            let run = move || {
+                service.held.iter().for_each(|held| held.answer_by_this_thread(usize::MAX));
+                panics::essential(&shared.holder, || aside.run(&service, &syncs));
+            };
+            let thread = std::thread::Builder::new().name(format!("aside-{index}")).spawn(run)?;
+            self.aside.push((Arc::clone(&work.aside), thread));
+        }
         Ok(())
     }
 
@@ -621,7 +624,7 @@ impl Session {
             // There are some only where the session has not begun: that error is reported.
             let _ = worker.join();
         }
-        if let Some((aside, thread)) = self.aside.take() {
+        for (aside, thread) in self.aside.drain(..) {
             aside.end();
             thread.join().expect("a panic ends the process");
         }

@@ -67,6 +67,11 @@ pub(crate) trait Transport {
 
     /// The request that was received last will be answered later.
     fn later(&mut self) -> Later;
+
+    /// False if so many requests are to be answered later that others might not come.
+    fn may_owe_more(&self) -> bool {
+        true
+    }
 }
 
 /// Where the reply to a request goes that is not answered at once.

@@ -69,7 +69,7 @@ impl<T: Transport> Worker<T> {
     fn sets_aside(&mut self, request: &Request<'_>, begun: Instant) -> bool {
         // From another machine, no request comes before this one is answered.
         let may_wait = Effects::of(request).is_some() && !self.service.is_elsewhere();
-        if !may_wait || !self.service.files.is_log_crowded() {
+        if !may_wait || !self.service.files.is_log_crowded() || !self.transport.may_owe_more() {
             return false;
         }
         let bytes = if let Op::Write(write) = &request.op { write.size } else { 0 };
@@ -101,7 +101,7 @@ impl<T: Transport> Worker<T> {
             Op::SetLockWait(asked) if self.service.is_shared() => {
                 return self.lock(request, asked, Patience::Waits);
             }
-            Op::Interrupt { unique } if self.aside.interrupt(&self.service, *unique) => {
+            Op::Interrupt { unique } if self.aside.interrupt(*unique) => {
                 return Ok(Sent::Done);
             }
             _ => {}

@@ -1,6 +1,8 @@
 //! A record that cannot be read is one key's: keys with the same tag in the index have nothing to do with it.
 
-use landfall_heap::{Damage, Kind, NewRegion, RECORD_SIZE, RegionCheck, Source, Writer, create, spaces};
+use landfall_heap::{
+    CompactGoal, Compactor, Damage, Kind, NewRegion, RECORD_SIZE, RegionCheck, Source, Writer, create, spaces,
+};
 use landfall_kv::{Engine, KeyCheck, KvError, Recovery, SetRequest};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
@@ -133,4 +135,35 @@ fn what_a_damaged_flush_mark_has_deleted_does_not_come_back() {
         drop(engine);
         assert!(check().is_clean(), "the mark is written anew");
     }
+}
+
+#[test]
+fn a_copy_of_a_flush_mark_that_is_damaged_does_not_delete_what_lies_before_it() {
+    let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+    let open = || Recovery::run(Arc::clone(&media) as _, 1).expect("opens").0;
+    let engine = open();
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    engine.flush_all(&mut writer, 1).expect("flushes").ungated();
+    // One slab is nearly dead, and the next one is nearly empty: what lies in it is newer than the mark.
+    (0..9000).for_each(|_| set(&engine, &mut writer, b"again"));
+    set(&engine, &mut writer, b"new");
+    engine.heap().mark_slabs(1).expect("marks");
+    drop((engine, writer));
+    // The compactor takes the slab that a writer has left.
+    let engine = open();
+    let mut compactor = Compactor::new(Arc::clone(engine.heap()));
+    while !compactor.step(&engine, CompactGoal::DENSE_SLABS, 1 << 20).expect("compacts").is_idle {}
+    engine.heap().mark_slabs(1).expect("marks");
+    let is_mark = |slot: &_| engine.heap().record(*slot).is_ok_and(|view| view.kind() == Kind::Flush);
+    let mark = engine.records_from(0).expect("reads").into_iter().find(is_mark).expect("a mark");
+    assert!(
+        engine.heap().record(mark).expect("a record").rev() == 1 && mark.index() > 0,
+        "a copy, not the first"
+    );
+    drop((compactor, engine));
+    (0..8).for_each(|byte| media.damage(mark.off() + 40 + byte, 0x11));
+    let engine = open();
+    let is_there = |key: &[u8]| engine.get(0, key, 1).expect("reads").ungated().is_some();
+    assert!(is_there(b"new") && is_there(b"again"));
 }
