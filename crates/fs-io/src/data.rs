@@ -17,6 +17,8 @@ use std::io::IoSlice;
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 /// Slices of one reply; a longer one is copied together (`UIO_MAXIOV`, less its head).
 const SLICES_MAX: usize = 1023;
+/// How often a copy is tried during which the lengths of its files change. Then the kernel copies.
+const COPIES_MAX: usize = 4;
 
 const DATA_SYNC: u32 = libc::O_DSYNC.cast_unsigned();
 const DIRECT: u32 = libc::O_DIRECT.cast_unsigned();
@@ -201,24 +203,49 @@ pub(crate) fn copy(service: &Service, request: &Request<'_>, copy: &CopyFileRang
     }
     let (source, number) = (number_of(request.node), number_of(copy.node_out));
     let _entered = (service.enter(source, Access::Read), service.enter(number, Access::Write));
-    let (size, target_size) = (service.stat(source)?.inode.size, service.stat(number)?.inode.size);
+    copy_by_sizes(service, request, copy, || {
+        Ok((service.stat(source)?.inode.size, service.stat(number)?.inode.size))
+    })
+}
+
+/// As [`copy`]: `sizes` finds the lengths of source and target. The kernel has no lock of the source, whose length may be
+/// another one when the blocks are shared: that is refused, and means nothing to the caller.
+fn copy_by_sizes(
+    service: &Service,
+    request: &Request<'_>,
+    copy: &CopyFileRange,
+    mut sizes: impl FnMut() -> Result<(u64, u64), Errno>,
+) -> Answered {
+    let (source, number) = (number_of(request.node), number_of(copy.node_out));
+    let (offset, source_offset) = (copy.offset_out, copy.offset_in);
+    for _ in 0..COPIES_MAX {
+        let (size, target_size) = sizes()?;
+        if source_offset >= size {
+            return Ok(Answer::Now(Reply::copied(request.unique, 0, copy.count)));
+        }
+        let len = shared_len(copy, (size, target_size));
+        let overlaps = source == number && source_offset < offset + len && offset < source_offset + len;
+        let is_aligned = source_offset.is_multiple_of(BLOCK_BYTES) && offset.is_multiple_of(BLOCK_BYTES);
+        if len == 0 || !is_aligned || overlaps {
+            return Err(NOT_SUPPORTED);
+        }
+        match service.execute_now(&Operation::Clone { number, offset, source, source_offset, len }) {
+            Err(INVALID) => {}
+            shared => {
+                shared?;
+                return Ok(service.changed(number, Reply::copied(request.unique, len, copy.count)));
+            }
+        }
+    }
+    Err(NOT_SUPPORTED)
+}
+
+/// How many bytes of a copy can be shared where source and target have these lengths: a part of a block can be at the end of
+/// both files only.
+fn shared_len(copy: &CopyFileRange, (size, target_size): (u64, u64)) -> u64 {
     let len = copy.len.min(size.saturating_sub(copy.offset_in));
     let is_end = copy.offset_in + len == size && copy.offset_out.saturating_add(len) >= target_size;
-    // A part of a block can be shared at the end of both files only.
-    let len = if is_end { len } else { len / BLOCK_BYTES * BLOCK_BYTES };
-    let is_aligned =
-        copy.offset_in.is_multiple_of(BLOCK_BYTES) && copy.offset_out.is_multiple_of(BLOCK_BYTES);
-    let overlaps =
-        source == number && copy.offset_in < copy.offset_out + len && copy.offset_out < copy.offset_in + len;
-    if copy.offset_in >= size {
-        return Ok(Answer::Now(Reply::copied(request.unique, 0, copy.count)));
-    }
-    if len == 0 || !is_aligned || overlaps {
-        return Err(NOT_SUPPORTED);
-    }
-    let (offset, source_offset) = (copy.offset_out, copy.offset_in);
-    service.execute_now(&Operation::Clone { number, offset, source, source_offset, len })?;
-    Ok(service.changed(number, Reply::copied(request.unique, len, copy.count)))
+    if is_end { len } else { len / BLOCK_BYTES * BLOCK_BYTES }
 }
 
 #[cfg(test)]
@@ -231,7 +258,7 @@ mod tests {
     use crate::service::{Held, Which};
     use crate::sys::SharedMemory;
     use landfall_fs::{Attributes, FileType, Mode};
-    use landfall_fuse::{Handle, Node, Op, Unique};
+    use landfall_fuse::{CopyCount, Handle, Node, Op};
     use std::sync::Arc;
 
     const FILE: InodeNumber = InodeNumber(7);
@@ -251,6 +278,19 @@ mod tests {
         service
     }
 
+    fn request(unique: u64, op: Op<'_>) -> Request<'_> {
+        Request {
+            unique: Unique(unique),
+            opcode: 0,
+            node: Node(FILE.0),
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            supplementary_group: None,
+            op,
+        }
+    }
+
     fn place_of_append(service: &Service, unique: u64) -> Option<u64> {
         let write = Write {
             fh: Handle(1),
@@ -261,16 +301,7 @@ mod tests {
             lock_owner: None,
             flags: APPEND,
         };
-        let request = Request {
-            unique: Unique(unique),
-            opcode: 0,
-            node: Node(FILE.0),
-            uid: 0,
-            gid: 0,
-            pid: 0,
-            supplementary_group: None,
-            op: Op::Write(write),
-        };
+        let request = request(unique, Op::Write(write));
         service.note_received(request.unique);
         place_of(service, &request, &write).expect("a place")
     }
@@ -287,5 +318,37 @@ mod tests {
             Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger");
         ledger.settle(1);
         assert_eq!(place_of_append(&server(&memory, 30), 2 | AGAIN), None, "it was done");
+    }
+
+    #[test]
+    fn a_copy_whose_source_changes_its_length_is_tried_again_and_then_left_to_the_kernel() {
+        const TARGET: InodeNumber = InodeNumber(8);
+        let (service, _publisher) = service_of(None, Which::default());
+        let mode = Mode::new(FileType::File, 0o644);
+        for number in [FILE, TARGET] {
+            let create = Operation::Create { place: None, number, mode, uid: 0, gid: 0, rdev: 0 };
+            service.execute(1, &create).expect("there is room");
+        }
+        let attributes = Attributes { size: Some(10_000), ..Attributes::default() };
+        service.execute(1, &Operation::SetAttributes { number: FILE, attributes }).expect("there is room");
+        let copy = CopyFileRange {
+            fh_in: Handle(1),
+            offset_in: 0,
+            node_out: Node(TARGET.0),
+            fh_out: Handle(2),
+            offset_out: 0,
+            len: 1 << 20,
+            flags: 0,
+            count: CopyCount::Bits64,
+        };
+        let asked = request(2, Op::CopyFileRange(copy));
+        // It has grown since it was looked at, and then shrunk.
+        let mut seen = [9_000, 20_000].into_iter();
+        let copied = copy_by_sizes(&service, &asked, &copy, || Ok((seen.next().unwrap_or(10_000), 0)));
+        let Ok(Answer::Now(reply)) = copied else { panic!("it is not shared") };
+        assert_eq!(reply.as_bytes(), Reply::copied(Unique(2), 10_000, CopyCount::Bits64).as_bytes());
+        assert_eq!(service.stat(TARGET).expect("it is there").inode.size, 10_000);
+        let changing = copy_by_sizes(&service, &asked, &copy, || Ok((9_000, 0)));
+        assert_eq!(changing.err(), Some(NOT_SUPPORTED), "the length is another one each time");
     }
 }
