@@ -51,6 +51,7 @@ pub(crate) fn write(
     landing.release(&landed, written.is_ok());
     written?;
     if offset != write.offset {
+        // What the kernel has read at the end meanwhile.
         service.note_moved(number);
     }
     service.note_written(number, offset..offset + u64::from(write.size));
@@ -58,23 +59,38 @@ pub(crate) fn write(
     Ok(answer(reply))
 }
 
+/// Where the bytes of a write go, or went.
+struct Place {
+    offset: u64,
+    /// A server that has died has appended them.
+    is_done: bool,
+}
+
 /// Where a write goes. `None`: a server that has died has appended the bytes.
+///
+/// The kernel has them in its pages already, where it believes the file to end, and shows them there. It is to drop them before
+/// the write waits for space.
 fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<Option<u64>, Errno> {
+    let Place { offset, is_done } = find_place(service, request, write)?;
+    if offset != write.offset {
+        service.note_moved(number_of(request.node));
+    }
+    Ok((!is_done).then_some(offset))
+}
+
+fn find_place(service: &Service, request: &Request<'_>, write: &Write) -> Result<Place, Errno> {
     let find = || offset_of(service, number_of(request.node), write);
     if write.flags & APPEND == 0 {
-        return find().map(Some);
+        return Ok(Place { offset: find()?, is_done: false });
     }
     let begun = service.begin(request, || Ok([find()?, 0]))?;
-    if begun.is_done {
-        return Ok(None);
-    }
-    if !begun.is_again {
-        return Ok(Some(begun.numbers[0]));
+    if begun.is_done || !begun.is_again {
+        return Ok(Place { offset: begun.numbers[0], is_done: begun.is_done });
     }
     // Others may have appended there.
     let offset = find()?;
     service.note_begun([offset, 0]);
-    Ok(Some(offset))
+    Ok(Place { offset, is_done: false })
 }
 
 /// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it
@@ -265,9 +281,13 @@ mod tests {
 
     /// A server that has found a file of this size.
     fn server(memory: &SharedMemory, size: u64) -> Service {
+        server_of(memory, size, Sharing::Shared)
+    }
+
+    fn server_of(memory: &SharedMemory, size: u64, sharing: Sharing) -> Service {
         let file = memory.file().try_clone_to_owned().expect("a descriptor");
         let held = Held::Here { ledger: Arc::new(Ledger::open(file).expect("a ledger")), losses: None };
-        let which = Which { mount: MountNumber(1), sharing: Sharing::Shared };
+        let which = Which { mount: MountNumber(1), sharing };
         let (service, _) = service_of(Some(held), which);
         let mode = Mode::new(FileType::File, 0o644);
         let create = Operation::Create { place: None, number: FILE, mode, uid: 0, gid: 0, rdev: 0 };
@@ -318,6 +338,23 @@ mod tests {
             Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger");
         ledger.settle(1);
         assert_eq!(place_of_append(&server(&memory, 30), 2 | AGAIN), None, "it was done");
+    }
+
+    #[test]
+    fn the_kernel_drops_what_it_shows_elsewhere_than_it_was_appended_before_the_write_waits() {
+        const AGAIN: u64 = 1 << 63;
+        let memory = Ledger::memory().expect("memory");
+        let first = server(&memory, 10);
+        assert_eq!(place_of_append(&first, 2), Some(10));
+        first.ledger().expect("it is held").appending(Some(1));
+        let ledger =
+            Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger");
+        ledger.settle(1);
+        let next = server_of(&memory, 15, Sharing::Alone);
+        assert_eq!(place_of_append(&next, 4), Some(0), "nobody else has made the file longer");
+        assert!(next.forgetter.awaited().is_empty());
+        assert_eq!(place_of_append(&next, 2 | AGAIN), None, "it was done");
+        assert_eq!(next.forgetter.awaited(), [FILE], "the kernel believes that the bytes are at 0");
     }
 
     #[test]

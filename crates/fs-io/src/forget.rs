@@ -83,6 +83,12 @@ impl Forgetter {
         self.changed.notify_one();
     }
 
+    /// Inodes of which the kernel has yet to drop soon what it keeps.
+    #[cfg(test)]
+    pub(crate) fn awaited(&self) -> Vec<InodeNumber> {
+        self.soon.lock().inodes.clone()
+    }
+
     /// Does what is to be done soon, until the mount ends.
     pub(crate) fn run(&self) {
         while let Some(inodes) = self.next() {
