@@ -206,7 +206,7 @@ impl Service {
     /// The kernel has forgotten so many lookups of an inode.
     pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
         let (lives, mount) = (&self.common.lives, self.which.mount);
-        let fate = lives.forget(mount, number, lookups);
+        let fate = lives.forget(mount, number, lookups, |mount| self.common.mates.knows(mount, number));
         if matches!(self.held, Some(Held::Elsewhere(_))) && !lives.knows(mount, number) {
             self.common.leases.forget(mount, number, || lives.knows(mount, number));
         }

@@ -444,7 +444,7 @@ impl World {
         }
         let Some(lookups) = mount.lookups.remove(&node) else { return };
         let Some(counted) = mount.cache.forget(mount.number.0.into(), node, lookups) else { return };
-        let _ = self.lives.forget(mount.number, InodeNumber(node), counted);
+        let _ = self.lives.forget(mount.number, InodeNumber(node), counted, |_| false);
         if !self.lives.knows(mount.number, InodeNumber(node)) {
             self.leases.forget(mount.number, InodeNumber(node));
         }

@@ -1,5 +1,5 @@
-//! Lookups of inodes that the kernel has been told of, by whom. It forgets all of an inode's at once, and the server is to hear of
-//! those that it has counted.
+//! Lookups of inodes that the kernel has been told of, by whom. It forgets some of an inode's, or all, and the server is to hear
+//! of those that it has counted.
 
 use super::layout::{entry_of, parts_of};
 use landfall_fuse::{Op, Request};
