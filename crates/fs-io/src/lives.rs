@@ -132,13 +132,14 @@ impl Lives {
     }
 
     /// A mount's kernel knows nothing of the inode but what is counted here.
-    fn end_earlier(&self, mount: MountNumber, number: InodeNumber) -> Fate {
+    pub(crate) fn end_earlier(&self, mount: MountNumber, number: InodeNumber) -> Fate {
         self.change(number, |life| life.change(mount, |lookups| lookups.has_earlier = false))
     }
 
     /// The inode has lost its last name, or never had one.
     ///
-    /// What a kernel knows from an earlier server is not counted here: `knows` asks it.
+    /// What a kernel knows from an earlier server is not counted here: `knows` asks it. One that says later that it knows nothing is
+    /// for [`Self::end_earlier`].
     pub(crate) fn orphan(&self, number: InodeNumber, knows: impl Fn(MountNumber) -> bool) -> Fate {
         let (may_know, mut fate) = {
             // A mount does not end meanwhile.
@@ -274,6 +275,19 @@ mod tests {
         lives.look_up(SECOND, OPEN);
         assert_eq!(lives.forget(SECOND, OPEN, 1, KNOWN), Fate::Lives);
         assert_eq!((lives.end_mount(SECOND), lives.len()), (vec![OPEN], 0));
+    }
+
+    #[test]
+    fn a_holder_that_says_later_that_its_kernel_does_not_know_an_orphan_has_it_deleted_once() {
+        let lives = Lives::default();
+        [FIRST, SECOND].into_iter().for_each(|mount| lives.resume(mount, OLD, &[]));
+        lives.look_up(SECOND, A);
+        assert_eq!(lives.orphan(A, KNOWN), Fate::Lives, "both are asked");
+        assert_eq!(lives.end_earlier(SECOND, A), Fate::Lives);
+        assert_eq!(lives.forget(SECOND, A, 1, KNOWN), Fate::Lives, "the first one has not said anything");
+        assert!(lives.knows(FIRST, A) && !lives.knows(SECOND, A));
+        assert_eq!(lives.end_earlier(FIRST, A), Fate::Ends);
+        assert_eq!((lives.end_earlier(FIRST, A), lives.len()), (Fate::Lives, 0));
     }
 
     #[test]

@@ -43,14 +43,45 @@ impl Gone {
 /// Sends what is gone to the holder of a mount, if that does not have to wait.
 pub(crate) type Tell = Box<dyn Fn(&Gone) + Send>;
 
+/// Asks the holder of a mount on another machine which of these inodes its kernel does not know, if that does not have to wait.
+/// False if it does, or if the holder is gone.
+pub(crate) type AskKnown = Box<dyn Fn(&[InodeNumber]) -> bool + Send>;
+
+/// Inodes of one question.
+const ASKED_MAX: usize = 512;
+
+/// What the holder of a mount on another machine is asked.
+pub(crate) struct Asking {
+    ask: AskKnown,
+    /// Inodes about which it could not be asked so far. Each of them is there as long as it is not answered.
+    waiting: Vec<InodeNumber>,
+}
+
+impl Asking {
+    pub(crate) fn by(ask: AskKnown) -> Self {
+        Self { ask, waiting: Vec::new() }
+    }
+
+    /// Asks about what waits, as far as there is room for questions.
+    fn go_on(&mut self) {
+        while !self.waiting.is_empty() {
+            let left = self.waiting.len().saturating_sub(ASKED_MAX);
+            if !(self.ask)(&self.waiting[left..]) {
+                return;
+            }
+            self.waiting.truncate(left);
+        }
+    }
+}
+
 /// Where the kernel of a mount is.
 pub(crate) enum KernelAt {
     /// On this machine.
     Here(Device),
     /// There, and it cannot be asked: there were too few descriptors. It counts as knowing everything.
     Silent,
-    /// On another machine.
-    Elsewhere,
+    /// On another machine. Its holder says which inodes it does not know.
+    Elsewhere(Asking),
 }
 
 struct Mate {
@@ -85,29 +116,74 @@ impl Mates {
         self.all.lock().iter().filter(|mate| mate.mount != mount).for_each(|mate| (mate.tell)(gone));
     }
 
-    /// True if the kernel of a mount knows an inode. It looks at the inode's attributes again.
+    /// Holders on other machines that could not be asked are asked again.
+    pub(crate) fn ask_again(&self) {
+        for mate in self.all.lock().iter_mut() {
+            if let KernelAt::Elsewhere(asking) = &mut mate.kernel {
+                asking.go_on();
+            }
+        }
+    }
+
+    /// True if the kernel of a mount knows an inode. It looks at the inode's attributes again. One on another machine may know it:
+    /// its holder is asked, and says so later if not.
     pub(crate) fn knows(&self, mount: MountNumber, inode: InodeNumber) -> bool {
         // Attributes alone are dropped without waiting for any request.
         let attributes = Notification::inval_inode(Node(inode.0), -1, 0);
-        let is_known = |mate: &Mate| match &mate.kernel {
+        let mut all = self.all.lock();
+        let Some(mate) = all.iter_mut().find(|mate| mate.mount == mount) else { return false };
+        match &mut mate.kernel {
             KernelAt::Here(device) => !matches!(device.notify(&attributes), Ok(Sent::Unwanted | Sent::Ended)),
             KernelAt::Silent => true,
-            KernelAt::Elsewhere => false,
-        };
-        self.all.lock().iter().any(|mate| mate.mount == mount && is_known(mate))
+            KernelAt::Elsewhere(asking) => {
+                asking.waiting.push(inode);
+                asking.go_on();
+                true
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_kernel_that_cannot_be_asked_knows_everything() {
         let (mates, tell) = (Mates::default(), || Box::new(|_: &Gone| ()));
         mates.add(MountNumber(1), KernelAt::Silent, tell());
-        mates.add(MountNumber(2), KernelAt::Elsewhere, tell());
         assert!(mates.knows(MountNumber(1), InodeNumber(7)));
-        assert!(!mates.knows(MountNumber(2), InodeNumber(7)) && !mates.knows(MountNumber(3), InodeNumber(7)));
+        assert!(!mates.knows(MountNumber(2), InodeNumber(7)), "there is no such mount");
+    }
+
+    #[test]
+    fn a_kernel_elsewhere_may_know_everything_and_its_holder_is_asked_until_it_hears() {
+        let (mates, asked) = (Mates::default(), Arc::<Mutex<Vec<Vec<u64>>>>::default());
+        let (hears, is_full) = (Arc::clone(&asked), Arc::<Mutex<bool>>::default());
+        let full = Arc::clone(&is_full);
+        let ask = move |inodes: &[InodeNumber]| {
+            let is_heard = !*full.lock();
+            if is_heard {
+                hears.lock().push(inodes.iter().map(|inode| inode.0).collect());
+            }
+            is_heard
+        };
+        mates.add(MountNumber(2), KernelAt::Elsewhere(Asking::by(Box::new(ask))), Box::new(|_: &Gone| ()));
+        let knows = |number| mates.knows(MountNumber(2), InodeNumber(number));
+        assert!(knows(7));
+        assert_eq!(std::mem::take(&mut *asked.lock()), [[7]]);
+        *is_full.lock() = true;
+        let all = ASKED_MAX as u64 + 2;
+        assert!((0..all).all(knows));
+        mates.ask_again();
+        assert!(asked.lock().is_empty());
+        *is_full.lock() = false;
+        mates.ask_again();
+        let mut heard: Vec<u64> = std::mem::take(&mut *asked.lock()).concat();
+        heard.sort_unstable();
+        assert_eq!(heard, (0..all).collect::<Vec<u64>>());
+        mates.ask_again();
+        assert!(asked.lock().is_empty(), "each is asked about once");
     }
 }

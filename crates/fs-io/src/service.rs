@@ -206,7 +206,9 @@ impl Service {
     /// The kernel has forgotten so many lookups of an inode.
     pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
         let (lives, mount) = (&self.common.lives, self.which.mount);
-        let fate = lives.forget(mount, number, lookups, |mount| self.common.mates.knows(mount, number));
+        // The holder of a mount on another machine knows all lookups. Those of earlier servers go first.
+        let knows = |mount| !self.is_elsewhere() && self.common.mates.knows(mount, number);
+        let fate = lives.forget(mount, number, lookups, knows);
         if matches!(self.held, Some(Held::Elsewhere(_))) && !lives.knows(mount, number) {
             self.common.leases.forget(mount, number, || lives.knows(mount, number));
         }

@@ -352,6 +352,62 @@ fn lost_connections_fail_no_call_and_none_is_done_twice() {
     assert!(site.place.check(&[]).status.success());
 }
 
+/// How many inodes the files have.
+fn inodes(point: &Path) -> u64 {
+    let stat = rustix::fs::statvfs(point).unwrap();
+    stat.f_files - stat.f_ffree
+}
+
+/// Nobody but this machine's kernel knows that the files are open, and the server has not counted that.
+#[test]
+fn files_that_are_open_elsewhere_outlive_their_names_after_a_restart_and_a_lost_connection() {
+    let Some((site, address)) = served() else { return };
+    let mut server = Some(site.server());
+    let network = Network::before(address);
+    let (far, other) = (Far::mount(&[network.address], &[]), Far::mount(&[address], &[]));
+    for trouble in ["the next server", "a lost connection"] {
+        let open = |name: &str| {
+            let file = File::options().read(true).write(true).create_new(true).open(far.at(name)).unwrap();
+            file.write_all_at(b"at first", 0).unwrap();
+            file
+        };
+        let files = ["removed", "replaced"].map(open);
+        if trouble == "the next server" {
+            server.take().expect("it runs").stop();
+            server = Some(site.server());
+        } else {
+            network.cut();
+            network.mend();
+        }
+        // The mount has a server again. Its kernel is asked for no name.
+        files.iter().for_each(|file| file.write_all_at(b"at first", 0).unwrap());
+        fs::write(other.at("new"), b"of the other machine").unwrap();
+        fs::remove_file(other.at("removed")).unwrap();
+        fs::rename(other.at("new"), other.at("replaced")).unwrap();
+        // The other machine's kernel forgets them meanwhile.
+        for round in 0..10_u64 {
+            std::thread::sleep(Duration::from_millis(50));
+            for file in &files {
+                file.write_all_at(&round.to_le_bytes(), 0)
+                    .unwrap_or_else(|error| panic!("{trouble}: {error}"));
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                assert_eq!(u64::from_le_bytes(bytes), round, "{trouble}");
+            }
+        }
+        assert_eq!(inodes(other.point.path()), 4, "{trouble}: the root, a file, and two without a name");
+        drop(files);
+        assert_eq!(fs::read(far.at("replaced")).unwrap(), b"of the other machine");
+        fs::remove_file(far.at("replaced")).unwrap();
+        let is_deleted = || (inodes(other.point.path()) == 1).then_some(());
+        assert!(wait_until(LIMIT, is_deleted).is_some(), "{trouble}: {}", inodes(other.point.path()));
+    }
+    far.stop();
+    other.stop();
+    server.expect("it runs").stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
 #[test]
 fn calls_fail_after_their_patience_and_a_holder_that_dies_leaves_its_files() {
     let Some((site, address)) = served() else { return };

@@ -4,7 +4,7 @@
 
 use super::channel::{Channel, ChannelError};
 use super::hello::{ConnectionId, Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
-use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over, Since};
+use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over};
 use super::packets;
 use super::strangers::Strangers;
 use crate::common::Sharing;
@@ -325,6 +325,7 @@ impl Shared {
             Message::Alive { .. }
             | Message::Forgotten { .. }
             | Message::Recalled { .. }
+            | Message::NotKnown { .. }
             | Message::Point(_)
             | Message::Ended(_) => {
                 // If the server has closed its side, its last word is yet to be passed on.
@@ -349,14 +350,8 @@ impl Shared {
             queue.set_write_timeout(None)?;
         }
         let point = [peer.ip().to_string().as_bytes(), b":", &attach.point].concat();
-        let attach = Attach {
-            since: Since::New,
-            sharing: Sharing::Shared,
-            over: Over::Connections,
-            id: String::new(),
-            point,
-            ..attach
-        };
+        let attach =
+            Attach { sharing: Sharing::Shared, over: Over::Connections, id: String::new(), point, ..attach };
         let ledger = Ledger::of_locks(claims)?;
         let queues = queues.iter().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(ledger.file()).chain(queues).collect();

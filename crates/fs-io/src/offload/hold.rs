@@ -273,6 +273,7 @@ impl Hold {
                 // A server that does not hear it waits until the leases are over.
                 let _ = self.channel.send(&Message::Recalled { number: *number }, &[]);
             }
+            Message::AskKnown { inodes } => self.say_unknown(&self.channel, inodes),
             Message::LockDecided { unique, errno } => {
                 self.relay().iter().for_each(|relay| relay.decide(*unique, *errno));
             }
@@ -283,6 +284,15 @@ impl Hold {
             _ => return false,
         }
         true
+    }
+
+    /// Says to a server which of these inodes the kernel does not know.
+    fn say_unknown(&self, channel: &Channel, inodes: &[u64]) {
+        let inodes = self.relay().map_or_else(Vec::new, |relay| relay.cache.unknown(inodes));
+        if !inodes.is_empty() {
+            // A server that does not hear it finds that the mount has ended.
+            let _ = channel.send(&Message::NotKnown { inodes }, &[]);
+        }
     }
 
     /// Unmounts, and waits until the server has made everything durable.
@@ -417,6 +427,7 @@ impl Hold {
                 }
                 // Another mount is served already.
                 Message::Gone(gone) => self.questions.drop_name(gone),
+                Message::AskKnown { inodes } => self.say_unknown(channel, &inodes),
                 other => return Err(refusal(server, other)),
             }
         };
@@ -492,8 +503,7 @@ impl Hold {
             if reached.region != self.region {
                 return Err(HoldError::OtherRegion { server: reached.server });
             }
-            let since = if self.relay().is_some() { Since::New } else { Since::Resumed };
-            self.attach(reached, since)
+            self.attach(reached, Since::Resumed)
         };
         attach().map_err(|error| (self.again(&error), error))
     }

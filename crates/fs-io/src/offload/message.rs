@@ -9,7 +9,7 @@ use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
 use landfall_fuse::{Errno, Unique};
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 9;
+pub(super) const VERSION: u16 = 10;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -34,6 +34,8 @@ const LOCK_DECIDED: u16 = 14;
 const LOCK_LOST: u16 = 15;
 const RECALL: u16 = 16;
 const RECALLED: u16 = 17;
+const ASK_KNOWN: u16 = 18;
+const NOT_KNOWN: u16 = 19;
 
 /// Locks of one message.
 pub(super) const LOCKS_OF_A_MESSAGE: usize = 64;
@@ -49,7 +51,7 @@ pub(super) type Region = [u8; 16];
 pub(super) enum Since {
     /// It is new.
     New,
-    /// Its server has died.
+    /// Its server has died, or the connection to it has ended.
     Resumed,
 }
 
@@ -117,6 +119,11 @@ pub(super) enum Message {
     Recall { number: u64, inodes: Vec<u64> },
     /// It keeps nothing of them any more, nor of those of the recalls before this one.
     Recalled { number: u64 },
+    /// A holder on another machine is asked which of these inodes its kernel does not know: a server before this one, or a
+    /// connection before this one, may have told it of them.
+    AskKnown { inodes: Vec<u64> },
+    /// These, of those that were asked about.
+    NotKnown { inodes: Vec<u64> },
     /// The holder asks whether everything is durable that was done before.
     Point(u64),
     /// It is.
@@ -181,6 +188,8 @@ impl Message {
                 (RECALL, all.flat_map(|number| number.to_le_bytes()).collect())
             }
             Self::Recalled { number } => (RECALLED, number.to_le_bytes().to_vec()),
+            Self::AskKnown { inodes } => (ASK_KNOWN, encode_numbers(inodes)),
+            Self::NotKnown { inodes } => (NOT_KNOWN, encode_numbers(inodes)),
             Self::Point(number) => (POINT, number.to_le_bytes().to_vec()),
             Self::Durable(number) => (DURABLE, number.to_le_bytes().to_vec()),
             Self::Locks(locks) => (LOCKS, locks.iter().flat_map(encode_lock).collect()),
@@ -235,6 +244,8 @@ impl Message {
             ALIVE => Self::Alive { number: fields.u64()? },
             RECALL => Self::Recall { number: fields.u64()?, inodes: fields.numbers()? },
             RECALLED => Self::Recalled { number: fields.u64()? },
+            ASK_KNOWN => Self::AskKnown { inodes: fields.numbers()? },
+            NOT_KNOWN => Self::NotKnown { inodes: fields.numbers()? },
             POINT => Self::Point(fields.u64()?),
             DURABLE => Self::Durable(fields.u64()?),
             LOCKS => return decode_locks(fields),
@@ -250,6 +261,10 @@ impl Message {
         };
         if fields.0.is_empty() { Ok(message) } else { Err(MessageError::Malformed) }
     }
+}
+
+fn encode_numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 fn encode_lock((inode, lock): &(InodeNumber, FileLock)) -> Vec<u8> {
@@ -415,7 +430,7 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 9, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 10, 0, kind, 0].to_vec();
         let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
         let offer = Message::Offer { workers: 4, sync: SyncMode::Always, region, life };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 1, 0, 0, 0], &region, &life].concat();
@@ -471,7 +486,13 @@ mod tests {
         assert_eq!(recall.encode(), [&head(16)[..], &bytes].concat());
         let recalled = Message::Recalled { number: 258 };
         assert_eq!(recalled.encode(), [&head(17)[..], &number].concat());
-        let noted = [point, durable, remote, alive, locks, decided, lost, recall, recalled];
+        let (asked_known, not_known) =
+            (Message::AskKnown { inodes: vec![258, 9] }, Message::NotKnown { inodes: vec![258] });
+        let bytes = [&number[..], &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(asked_known.encode(), [&head(18)[..], &bytes].concat());
+        assert_eq!(not_known.encode(), [&head(19)[..], &number].concat());
+        let noted =
+            [point, durable, remote, alive, locks, decided, lost, recall, recalled, asked_known, not_known];
         let all = [offer, attach, accepted, ended, forget, forgotten, gone, asked].into_iter().chain(noted);
         all.for_each(|message| assert_eq!(Message::decode(&message.encode()), Ok(message)));
     }
@@ -480,12 +501,12 @@ mod tests {
     fn other_versions_are_named_and_their_refusals_understood() {
         let with_version = |message: &Message| {
             let mut bytes = message.encode();
-            bytes[4] = 10;
+            bytes[4] = 11;
             Message::decode(&bytes)
         };
         assert_eq!(
             with_version(&Message::Accepted { knows: false, forgotten: 0 }),
-            Err(MessageError::Version(10))
+            Err(MessageError::Version(11))
         );
         let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
         assert_eq!(with_version(&refused), Ok(refused));
@@ -494,8 +515,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..18, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 9, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..20, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 10, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

@@ -4,7 +4,9 @@
 //! dies, the holder hands the same device to the next one. On another machine than the server's, it passes requests on
 //! itself: `docs/format/fs-network.md`.
 
+mod asks;
 mod attached;
+mod beside;
 mod cache;
 mod changes;
 mod channel;
@@ -38,6 +40,7 @@ mod server;
 mod strangers;
 mod waiting;
 
+pub use beside::{Before, Beside};
 pub use channel::ChannelError;
 pub use checks::check_socket;
 pub use closed::{ClosedSocket, Until};
@@ -49,7 +52,7 @@ pub use hold::{Hold, HoldSettings, HoldStopper, Nvdimm};
 pub use message::MessageError;
 pub use place::{Addresses, ServedAt, ServerPlace};
 pub use roster::MountState;
-pub use server::{Before, Beside, Server, ServerError, ServerStopper};
+pub use server::{Server, ServerError, ServerStopper};
 
 /// Version of the messages between the holder of a mount and its server.
 pub const OFFLOAD_VERSION: u16 = message::VERSION;

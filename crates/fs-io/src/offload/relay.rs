@@ -354,17 +354,19 @@ impl Relay {
     /// Sends what has no reply. If there is no server, it means nothing to the next one.
     fn tell(&self, index: usize, request: &Request<'_>, pending: &Pending<'_>) {
         let op = &request.op;
-        let link = {
+        let (link, bytes) = {
             let mut state = self.state.lock();
             if let Op::Interrupt { unique } = op {
                 state.interrupted.note(*unique);
             }
-            state.link.clone()
+            let link = state.link.clone();
+            // What one server has counted means nothing to the next one. None begins meanwhile: it may ask whether the kernel knows
+            // an inode, and must hear when it does not any more.
+            let server = link.as_ref().map_or(0, |link| link.number);
+            let counted = |node, lookups| self.cache.forget(server, node, lookups);
+            (link, pending.forgetting(request, counted))
         };
-        // What one server has counted means nothing to the next one.
-        let server = link.as_ref().map_or(0, |link| link.number);
-        let counted = |node, lookups| self.cache.forget(server, node, lookups);
-        let Some(bytes) = pending.forgetting(request, counted) else { return };
+        let Some(bytes) = bytes else { return };
         match (link, op) {
             (Some(link), _) => {
                 let pending = Pending::of(&bytes);

@@ -3,7 +3,9 @@
 //! Each has a session of its own, and they share what is in [`Common`]. A server that follows another one waits for the
 //! mounts of that one before it serves the first of them ([`Gathering`]).
 
+use super::asks::{asks, asks_known};
 use super::attached::{AttachError, Attached, MOUNTS_MAX};
+use super::beside::{Before, Beside};
 use super::channel::{Channel, ChannelError};
 use super::current::Current;
 use super::earlier;
@@ -23,7 +25,7 @@ use crate::line::Line;
 use crate::link::{Accepted, Libraries, Link, Listener};
 use crate::lives::{MountId, MountNumber};
 use crate::locking::{Book, Kernel, Member, book_of};
-use crate::mates::{Gone, KernelAt};
+use crate::mates::{Asking, Gone, KernelAt};
 use crate::panics::Holder;
 use crate::random::random_bytes;
 use crate::rounds::Rounds;
@@ -72,25 +74,6 @@ pub enum ServerError {
     /// As above, or a mount failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-}
-
-/// What there is beside the mounts in the server's process.
-pub struct Beside {
-    /// Who keeps the heap.
-    pub keeper: Keeper,
-    /// Workers of the program, for which landing runs are reserved, too.
-    pub workers: usize,
-    /// Who has served the files before.
-    pub before: Before,
-}
-
-/// Who has served the files before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// Nobody, or a server with the same notes.
-    ThisMachine,
-    /// Perhaps a server on another machine. Whichever mounts have locks is not known here.
-    Another,
 }
 
 /// Serves mounts that other processes hold.
@@ -337,6 +320,7 @@ impl Server {
                 self.note_mounts();
             }
             self.ask();
+            self.common.mates.ask_again();
             self.answer_points();
         }
     }
@@ -472,7 +456,8 @@ impl Server {
     /// Decides when a mount is served.
     fn admit(&mut self, attached: &Attached) -> Result<Admitted, AttachError> {
         let attach = &attached.attach;
-        if attach.since == Since::Resumed {
+        // A mount on another machine that comes back has lost what only its server knew.
+        if attach.since == Since::Resumed && attach.over == Over::Device {
             return match self.gathering.expects(attach.mount) {
                 true => Ok(Admitted::WithOthers),
                 false => Err(AttachError::Stale),
@@ -600,10 +585,10 @@ impl Server {
     /// From now on the other mounts know this one, and its locks count. Returns the handles of open files whose locks are
     /// lost.
     fn meet(&self, attached: &Attached) -> Vec<u64> {
-        let device = attached.queues.first().and_then(Line::device);
-        let kernel = device.map_or(KernelAt::Elsewhere, |device| {
-            device.clone_queue().map_or(KernelAt::Silent, KernelAt::Here)
-        });
+        let kernel = match attached.queues.first().and_then(Line::device) {
+            Some(device) => device.clone_queue().map_or(KernelAt::Silent, KernelAt::Here),
+            None => KernelAt::Elsewhere(Asking::by(asks_known(&attached.channel))),
+        };
         let channel = Arc::clone(&attached.channel);
         // Of too many names some are not told.
         let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
@@ -615,6 +600,9 @@ impl Server {
                 channel.try_send(&Message::Recall { number, inodes })
             };
             self.common.leases.join(attached.number, attached.attach.mount, Box::new(recall));
+            if attached.attach.since == Since::Resumed {
+                self.common.lives.resume(attached.number, self.files.take_number(), &[]);
+            }
         }
         let channel = Arc::clone(&attached.channel);
         let member = Member {
@@ -736,6 +724,13 @@ impl Server {
                     self.common.leases.note_dropped(*number, recall);
                     return;
                 }
+                Ok((Message::NotKnown { inodes }, _)) => {
+                    for inode in inodes.into_iter().map(InodeNumber) {
+                        let fate = self.common.lives.end_earlier(*number, inode);
+                        self.current.service.end(inode, fate);
+                    }
+                    return;
+                }
                 Ok((Message::Point(asked), _)) => {
                     *point = Some((asked, self.files.newest()));
                     return;
@@ -785,14 +780,6 @@ fn refuse(channel: &Channel, error: &AttachError) {
     let ever = if is_final { Again::Never } else { Again::Later };
     // If it is gone, it needs no answer.
     let _ = channel.send(&Message::Refused { ever, why: error.to_string() }, &[]);
-}
-
-/// Asks the holder to make the kernel drop what it keeps.
-fn asks(channel: &Arc<Channel>) -> crate::forget::Ask {
-    let channel = Arc::clone(channel);
-    Box::new(move |question, inode: InodeNumber| {
-        channel.try_send(&Message::Forget { question, inode: inode.0 })
-    })
 }
 
 fn new_counter() -> Result<OwnedFd, AttachError> {

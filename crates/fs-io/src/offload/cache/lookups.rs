@@ -63,6 +63,11 @@ impl Lookups {
         (is_present && (counted > 0 || is_gone)).then_some(counted)
     }
 
+    /// Whether the kernel knows an inode.
+    pub(super) fn knows(&self, node: u64) -> bool {
+        self.counts.contains_key(&node)
+    }
+
     /// Whether the server has counted any.
     pub(super) fn is_counted(&self, node: u64) -> bool {
         self.counts.get(&node).is_some_and(|count| count.by_server > 0)

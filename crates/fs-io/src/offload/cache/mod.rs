@@ -229,6 +229,12 @@ impl Cache {
         counted
     }
 
+    /// Those of the inodes that the kernel does not know.
+    pub(super) fn unknown(&self, nodes: &[u64]) -> Vec<u64> {
+        let state = self.state.lock();
+        nodes.iter().copied().filter(|node| !state.lookups.knows(*node)).collect()
+    }
+
     /// Inodes are about to change.
     pub(super) fn recall(&self, nodes: &[u64]) {
         let mut state = self.state.lock();

@@ -232,6 +232,21 @@ fn the_server_hears_of_the_lookups_that_it_has_counted() {
 }
 
 #[test]
+fn an_inode_is_known_until_the_kernel_has_forgotten_all_lookups_of_it_whichever_server_has_counted_them() {
+    let cache = cache();
+    ask(&cache, &look_up("a"), &entry(FILE, 10));
+    assert_eq!(cache.unknown(&[OTHER, FILE, DIRECTORY]), [OTHER, DIRECTORY]);
+    let next = SERVER + 1;
+    cache.begin_server(next);
+    ask(&cache, &look_up("a"), &entry(FILE, 10));
+    assert_eq!(cache.forget(next, FILE, 1), None, "the kernel has it open");
+    assert!(cache.unknown(&[FILE]).is_empty());
+    // While there is no server.
+    assert_eq!(cache.forget(0, FILE, 1), None);
+    assert_eq!(cache.unknown(&[FILE]), [FILE]);
+}
+
+#[test]
 fn short_reads_one_after_the_other_ask_for_more() {
     let cache = cache();
     let asks = |request: &Request<'_>| match cache.begin(1, request, NOW) {
