@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::Chain;
 use common::faults::Over;
-use common::{can_mount, mount_metric, pattern, wait_until};
+use common::{Server, can_mount, mount_metric, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -397,6 +397,15 @@ fn a_write_returns_at_once_and_fsync_when_all_nodes_have_it() {
     nodes.end(&[0, 1]);
 }
 
+/// A stopped node goes on when this is dropped.
+struct GoesOn<'s>(&'s Server);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        self.0.signal("CONT");
+    }
+}
+
 /// Changes modes again and again until it is told to end, and counts how often.
 fn change_modes(path: &Path, done: &AtomicU64, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
@@ -417,7 +426,7 @@ fn while_a_node_does_not_answer_and_the_log_is_full_reads_go_on_and_who_writes_c
     let last = nodes.chain.server(1);
     last.signal("STOP");
     let (reads, killed) = std::thread::scope(|scope| {
-        let _over = Over(&over);
+        let (_over, _goes_on) = (Over(&over), GoesOn(last));
         for file in &files {
             scope.spawn(|| change_modes(file, &done, &over));
         }
