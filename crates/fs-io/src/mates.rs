@@ -103,8 +103,11 @@ pub(crate) struct Mates {
 }
 
 impl Mates {
+    /// A mount is there, or its holder has connected anew.
     pub(crate) fn add(&self, mount: MountNumber, kernel: KernelAt, tell: Tell) {
-        self.all.lock().push(Mate { mount, kernel, tell });
+        let mut all = self.all.lock();
+        all.retain(|mate| mate.mount != mount);
+        all.push(Mate { mount, kernel, tell });
     }
 
     pub(crate) fn remove(&self, mount: MountNumber) {

@@ -450,6 +450,43 @@ fn what_was_lost_with_a_server_is_not_shown_and_its_number_not_given_again() {
     server.stop();
 }
 
+/// A server that may have so many descriptors.
+fn server_with_few(site: &Site, descriptors: u32) -> Process {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n $0 && exec \"$@\"", &descriptors.to_string()]).arg(binary());
+    command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
+    Process::start(&mut command, &site.log())
+}
+
+#[test]
+fn a_mount_is_tried_again_for_longer_than_its_process_waits_for_an_answer() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    fs::write(site.at("file"), b"kept").unwrap();
+    File::open(site.at("file")).unwrap().sync_all().unwrap();
+    server.kill();
+    let is_postponed = (12..44).any(|descriptors| {
+        let server = server_with_few(&site, descriptors);
+        std::thread::sleep(Duration::from_millis(250));
+        let is_postponed =
+            site.place.log().contains("a mount that is back is served as soon as that is possible");
+        if is_postponed {
+            std::thread::sleep(Duration::from_secs(12));
+        }
+        server.kill();
+        is_postponed
+    });
+    assert!(is_postponed, "{}", site.place.log());
+    let server = site.server();
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"kept");
+    assert!(!site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
+    mount.stop();
+    server.stop();
+}
+
 /// What a server lacks for a mount that is back may be there soon, or at the next server. Nothing is mounted anew in between.
 #[test]
 fn a_mount_outlives_servers_that_have_too_few_descriptors_to_take_it_over() {
@@ -462,10 +499,7 @@ fn a_mount_outlives_servers_that_have_too_few_descriptors_to_take_it_over() {
     File::open(site.at("file")).unwrap().sync_all().unwrap();
     server.kill();
     for descriptors in 12..44 {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n $0 && exec \"$@\"", &descriptors.to_string()]).arg(binary());
-        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
-        let server = Process::start(&mut command, &site.log());
+        let server = server_with_few(&site, descriptors);
         // The mount comes back, if the server has come so far.
         std::thread::sleep(Duration::from_millis(250));
         server.kill();

@@ -1,7 +1,7 @@
 //! A mount that a holder wants to have served.
 
 use super::channel::{Channel, ChannelError};
-use super::message::{Attach, Message, Over};
+use super::message::{Again, Attach, Message, Over};
 use crate::counter::wait;
 use crate::ledger::Ledger;
 use crate::line::Line;
@@ -86,6 +86,21 @@ impl Attached {
     pub(super) fn has_given_up(&self) -> bool {
         !matches!(wait(&[self.channel.as_fd()], Some(Duration::ZERO)), Ok(None))
     }
+}
+
+/// Says that a mount is not served.
+pub(super) fn report(outcome: Result<(), AttachError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "a mount is refused");
+    }
+}
+
+/// Says to a holder why its mount is not served.
+pub(super) fn refuse(channel: &Channel, error: &AttachError) {
+    let is_final = matches!(error, AttachError::Stale | AttachError::User(_));
+    let ever = if is_final { Again::Never } else { Again::Later };
+    // If it is gone, it needs no answer.
+    let _ = channel.send(&Message::Refused { ever, why: error.to_string() }, &[]);
 }
 
 /// The ledger and the queues of a mount, if what its holder says makes sense.

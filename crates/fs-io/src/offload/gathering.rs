@@ -4,7 +4,7 @@
 //! mount changes before another one is back might take a number, or free an inode, that the other one's kernel knows.
 
 use super::attached::Attached;
-use crate::lives::MountId;
+use crate::lives::{MountId, MountNumber};
 use landfall_fs::InodeNumber;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub(super) enum Admitted {
     WithOthers,
     /// It is new, and others have yet to come back.
     BehindOthers,
+    /// It waits already, by this number: its holder has connected anew.
+    AsBefore(MountNumber),
 }
 
 /// What recovery has found, and the mounts that come back.
@@ -52,11 +54,13 @@ impl Gathering {
         Self { expected, arrived: Vec::new(), waiting: Vec::new(), until: None, found }
     }
 
-    /// True once for each mount that is expected.
+    /// True once for each mount that is expected, and again if it has arrived: its holder has connected anew.
     pub(super) fn expects(&mut self, mount: MountId) -> bool {
-        let before = self.expected.len();
+        let count = |gathering: &Self| gathering.expected.len() + gathering.arrived.len();
+        let before = count(self);
         self.expected.retain(|expected| *expected != mount);
-        let is_expected = self.expected.len() < before;
+        self.arrived.retain(|attached| attached.attach.mount != mount);
+        let is_expected = count(self) < before;
         if is_expected {
             self.begin();
         }
@@ -112,7 +116,6 @@ mod tests {
     use super::*;
     use crate::common::Sharing;
     use crate::ledger::Ledger;
-    use crate::lives::MountNumber;
     use crate::offload::channel::Channel;
     use crate::offload::message::{Attach, Over, Since};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -157,6 +160,18 @@ mod tests {
         assert!(!waiting[0].has_given_up());
         drop(holder);
         assert!(waiting[0].has_given_up());
+    }
+
+    #[test]
+    fn a_mount_that_has_arrived_may_connect_anew() {
+        let mut gathering = Gathering::new(vec![[1; 16]], 7, Vec::new());
+        let ((first, _holder), (again, _)) = (attached(1), attached(1));
+        assert!(gathering.expects([1; 16]));
+        gathering.arrived.push(first);
+        assert!(gathering.expects([1; 16]) && gathering.arrived.is_empty(), "the new one takes its place");
+        gathering.arrived.push(again);
+        assert_eq!(gathering.take().expect("what was found").arrived.len(), 1);
+        assert!(!gathering.expects([1; 16]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The process that mounts, and keeps the mount while its server is away.
 
-use super::channel::Channel;
+use super::channel::{Channel, ChannelError};
 use super::error::{HoldError, failed, refusal};
 use super::machine::Machine;
 use super::message::{Again, Attach, EVERYTHING, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
@@ -428,6 +428,12 @@ impl Hold {
                 // Another mount is served already.
                 Message::Gone(gone) => self.questions.drop_name(gone),
                 Message::AskKnown { inodes } => self.say_unknown(channel, &inodes),
+                Message::Ask { number: 0, .. } => {
+                    // The server is short of something, and tries again for as long as somebody waits.
+                    if wait(&[self.stop.as_fd()], Some(Duration::ZERO))?.is_some() {
+                        return Err(failed(ChannelError::Silent));
+                    }
+                }
                 other => return Err(refusal(server, other)),
             }
         };

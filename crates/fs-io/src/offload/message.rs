@@ -156,6 +156,10 @@ pub enum MessageError {
 }
 
 impl Message {
+    /// To the holder of a mount that is back, before it is accepted: the server has no descriptor, thread or memory for it yet,
+    /// and tries again. No answer: no question has this number.
+    pub(super) const WAIT: Self = Self::Ask { number: 0, heard: 0 };
+
     /// What has become of a request for a lock that waited.
     pub(super) fn lock_decided(unique: Unique, errno: Option<Errno>) -> Self {
         let errno = errno.map_or(0, |errno| errno.raw().unsigned_abs());

@@ -4,7 +4,7 @@
 //! mounts of that one before it serves the first of them ([`Gathering`]).
 
 use super::asks::{asks, asks_known};
-use super::attached::{AttachError, Attached, MOUNTS_MAX};
+use super::attached::{AttachError, Attached, MOUNTS_MAX, refuse, report};
 use super::beside::{Before, Beside};
 use super::channel::{Channel, ChannelError};
 use super::current::Current;
@@ -13,7 +13,7 @@ use super::ending::{Ender, Ending, Return};
 use super::gathering::{Admitted, Gathering};
 use super::greeted::Greeted;
 use super::mark;
-use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
+use super::message::{Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::place::ServedAt;
 use super::postponed::Postponed;
 use crate::common::{Common, Sharing};
@@ -402,6 +402,12 @@ impl Server {
                 self.gathering.waiting.push(attached);
                 Ok(())
             }
+            Ok(Admitted::AsBefore(number)) => {
+                let attached = Attached { number, ..attached };
+                self.introduce(&attached);
+                self.postponed.resume(attached, Instant::now());
+                Ok(())
+            }
             Err(error) => {
                 refuse(&attached.channel, &error);
                 Err(error)
@@ -458,15 +464,16 @@ impl Server {
         let attach = &attached.attach;
         // A mount on another machine that comes back has lost what only its server knew.
         if attach.since == Since::Resumed && attach.over == Over::Device {
-            return match self.gathering.expects(attach.mount) {
-                true => Ok(Admitted::WithOthers),
-                false => Err(AttachError::Stale),
-            };
+            if self.gathering.expects(attach.mount) {
+                return Ok(Admitted::WithOthers);
+            }
+            let postponed = self.postponed.number_of(attach.mount);
+            return postponed.map(Admitted::AsBefore).ok_or(AttachError::Stale);
         }
         let is_shared = attach.sharing == Sharing::Shared;
         let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
         let come =
-            self.gathering.arrived.iter().chain(&self.gathering.waiting).chain(self.postponed.mounts());
+            self.gathering.arrived.iter().chain(&self.gathering.waiting).chain(self.postponed.waiting());
         let excludes = |(sharing, _): &(Sharing, _)| !is_shared || *sharing != Sharing::Shared;
         if let Some((_, point)) =
             served.chain(come.map(|other| (other.attach.sharing, other.point()))).find(excludes)
@@ -476,6 +483,7 @@ impl Server {
         if !self.has_room_for(attached) {
             return Err(AttachError::Many);
         }
+        self.leave_off_away(|away, _| !is_shared || away.attach.sharing != Sharing::Shared);
         if is_shared && self.gathering.is_expecting() {
             self.gathering.begin();
             return Ok(Admitted::BehindOthers);
@@ -525,16 +533,22 @@ impl Server {
         gathered.waiting.into_iter().for_each(|attached| report(self.serve(attached, None)));
     }
 
-    /// Tries again to serve those that are back, if it is time, unless their holders are gone.
+    /// Tries again to serve those that are back, if it is time.
     fn serve_postponed(&mut self) {
-        for (attached, earlier) in self.postponed.take_due(Instant::now()) {
-            if attached.has_given_up() {
-                self.leave_off(attached.number);
-                self.note_mounts();
-            } else {
-                report(self.serve(attached, Some(earlier)));
-            }
+        let (now, before) = (Instant::now(), self.postponed.mounts().count());
+        self.leave_off_away(|_, until| until <= now);
+        for (attached, earlier) in self.postponed.take_due(now) {
+            report(self.serve(attached, Some(earlier)));
         }
+        // Not before each of them is served or waits again: the next server expects nobody else.
+        if self.postponed.mounts().count() < before {
+            self.note_mounts();
+        }
+    }
+
+    /// Forgets mounts that are postponed, and whose holders do not wait any more.
+    fn leave_off_away(&mut self, is_over: impl Fn(&Attached, Instant) -> bool) {
+        self.postponed.take_away(is_over).into_iter().for_each(|number| self.leave_off(number));
     }
 
     /// Serves a mount, and says so to its holder.
@@ -585,14 +599,7 @@ impl Server {
     /// From now on the other mounts know this one, and its locks count. Returns the handles of open files whose locks are
     /// lost.
     fn meet(&self, attached: &Attached) -> Vec<u64> {
-        let kernel = match attached.queues.first().and_then(Line::device) {
-            Some(device) => device.clone_queue().map_or(KernelAt::Silent, KernelAt::Here),
-            None => KernelAt::Elsewhere(Asking::by(asks_known(&attached.channel))),
-        };
-        let channel = Arc::clone(&attached.channel);
-        // Of too many names some are not told.
-        let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
-        self.common.mates.add(attached.number, kernel, tell);
+        self.introduce(attached);
         if attached.attach.over == Over::Connections {
             let channel = Arc::clone(&attached.channel);
             let recall = move |number, inodes: &[InodeNumber]| {
@@ -612,6 +619,18 @@ impl Server {
             say: Box::new(move |unique, errno| channel.try_send(&Message::lock_decided(unique, errno))),
         };
         self.common.locking.join(attached.number, member)
+    }
+
+    /// From now on the other mounts tell this one what is gone.
+    fn introduce(&self, attached: &Attached) {
+        let kernel = match attached.queues.first().and_then(Line::device) {
+            Some(device) => device.clone_queue().map_or(KernelAt::Silent, KernelAt::Here),
+            None => KernelAt::Elsewhere(Asking::by(asks_known(&attached.channel))),
+        };
+        let channel = Arc::clone(&attached.channel);
+        // Of too many names some are not told.
+        let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
+        self.common.mates.add(attached.number, kernel, tell);
     }
 
     fn start_session(
@@ -765,21 +784,6 @@ impl Server {
             report(self.place(attached));
         }
     }
-}
-
-/// Says that a mount is not served.
-fn report(outcome: Result<(), AttachError>) {
-    if let Err(error) = outcome {
-        tracing::warn!(%error, "a mount is refused");
-    }
-}
-
-/// Says to a holder why its mount is not served.
-fn refuse(channel: &Channel, error: &AttachError) {
-    let is_final = matches!(error, AttachError::Stale | AttachError::User(_));
-    let ever = if is_final { Again::Never } else { Again::Later };
-    // If it is gone, it needs no answer.
-    let _ = channel.send(&Message::Refused { ever, why: error.to_string() }, &[]);
 }
 
 fn new_counter() -> Result<OwnedFd, AttachError> {
