@@ -163,6 +163,16 @@ enum Granting {
     ClaimsOnly,
 }
 
+/// The locks of a file, where those of one owner change.
+struct Replaced {
+    /// What goes, or is joined with others.
+    old: Vec<FileLock>,
+    /// What the owner has in the place of these.
+    pieces: Vec<FileLock>,
+    /// The others, of all owners.
+    rest: Vec<FileLock>,
+}
+
 /// The locks of all files.
 #[derive(Debug, Default)]
 pub struct FileLocks {
@@ -289,6 +299,11 @@ impl FileLocks {
         self.held.get(&inode)?.iter().find(|held| held.excludes(lock)).copied()
     }
 
+    /// True if the client of a lock may have it besides those that it has: otherwise it is refused as [`LockRefusal::Many`].
+    pub fn has_room_for(&self, inode: InodeNumber, lock: &FileLock) -> bool {
+        self.replaced(inode, lock.owner, (lock.first, lock.last), Some(*lock)).is_ok()
+    }
+
     /// The locks of a file.
     pub fn held(&self, inode: InodeNumber) -> &[FileLock] {
         self.held.get(&inode).map_or(&[], Vec::as_slice)
@@ -356,9 +371,30 @@ impl FileLocks {
         new: Option<FileLock>,
         events: &mut LockEvents,
     ) -> Result<(), LockRefusal> {
-        let held = self.held.get(&inode).map_or(&[][..], Vec::as_slice);
+        let Replaced { old, pieces, mut rest } = self.replaced(inode, owner, (first, last), new)?;
+        self.count_changed(owner.client, old.len(), pieces.len());
+        let came = pieces.iter().filter(|piece| !old.contains(piece));
+        events.changes.extend(came.map(|lock| LockChange::Came(inode, *lock)));
+        let went = old.iter().filter(|lock| !pieces.contains(lock));
+        events.changes.extend(went.map(|lock| LockChange::Went(inode, *lock)));
+        rest.extend(pieces);
+        match rest.is_empty() {
+            true => drop(self.held.remove(&inode)),
+            false => drop(self.held.insert(inode, rest)),
+        }
+        Ok(())
+    }
+
+    /// What becomes of a file's locks if an owner has `new` in a range. Nothing is changed.
+    fn replaced(
+        &self,
+        inode: InodeNumber,
+        owner: LockOwner,
+        (first, last): (u64, u64),
+        new: Option<FileLock>,
+    ) -> Result<Replaced, LockRefusal> {
         let (mut old, others): (Vec<FileLock>, Vec<FileLock>) =
-            held.iter().partition(|lock| lock.owner == owner && lock.overlaps(first, last));
+            self.held(inode).iter().partition(|lock| lock.owner == owner && lock.overlaps(first, last));
         let mut pieces: Vec<FileLock> = old.iter().flat_map(|lock| outside(lock, first, last)).collect();
         pieces.extend(new);
         let mut rest = Vec::with_capacity(others.len() + pieces.len());
@@ -377,17 +413,7 @@ impl FileLocks {
         if count + pieces.len() > LOCKS_MAX + old.len() {
             return Err(LockRefusal::Many);
         }
-        self.count_changed(owner.client, old.len(), pieces.len());
-        let came = pieces.iter().filter(|piece| !old.contains(piece));
-        events.changes.extend(came.map(|lock| LockChange::Came(inode, *lock)));
-        let went = old.iter().filter(|lock| !pieces.contains(lock));
-        events.changes.extend(went.map(|lock| LockChange::Went(inode, *lock)));
-        rest.extend(pieces);
-        match rest.is_empty() {
-            true => drop(self.held.remove(&inode)),
-            false => drop(self.held.insert(inode, rest)),
-        }
-        Ok(())
+        Ok(Replaced { old, pieces, rest })
     }
 
     fn count_changed(&mut self, client: u32, went: usize, came: usize) {

@@ -50,10 +50,21 @@ impl Book {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn remove(&mut self, mount: MountId) -> io::Result<()> {
-        let Some(at) = self.mounts.iter().position(|other| *other == mount) else { return Ok(()) };
-        self.mounts.remove(at);
-        // The file names it still.
-        self.write().inspect_err(|_| self.mounts.insert(at, mount))
+        self.remove_all(&[mount])
+    }
+
+    /// As [`Self::remove`]: all of them, or none.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn remove_all(&mut self, gone: &[MountId]) -> io::Result<()> {
+        let before = self.mounts.clone();
+        self.mounts.retain(|mount| !gone.contains(mount));
+        if self.mounts.len() == before.len() {
+            return Ok(());
+        }
+        // The file names them still.
+        self.write().inspect_err(|_| self.mounts = before)
     }
 
     /// The file is durable when this returns: who has a lock after a power loss must be known.
@@ -107,9 +118,13 @@ mod tests {
         let (path, away) = (dir.path().to_owned(), dir.path().with_extension("away"));
         std::fs::rename(&path, &away).expect("the directory is gone");
         book.remove([1; 16]).expect_err("no directory");
+        book.remove_all(&[[1; 16], [2; 16]]).expect_err("no directory");
         assert_eq!(book.mounts(), [[1; 16], [2; 16]]);
         std::fs::rename(&away, &path).expect("it is back");
         book.remove([1; 16]).expect("a file");
-        assert_eq!(Book::open(file).mounts(), [[2; 16]]);
+        assert_eq!(Book::open(file.clone()).mounts(), [[2; 16]]);
+        book.add([3; 16]).expect("a file");
+        book.remove_all(&[[2; 16], [4; 16], [3; 16]]).expect("no file");
+        assert!(Book::open(file).mounts().is_empty());
     }
 }

@@ -453,6 +453,10 @@ impl State {
         let waiter = Waiter { until, ..waiter };
         // What the next server would not know of is not granted.
         let is_free = self.claims.is_none() && self.locks.conflict(inode, &lock).is_none();
+        if is_free && !self.locks.has_room_for(inode, &lock) {
+            // Who is away loses nothing to a request that is refused.
+            return (Some(Some(NO_LOCKS)), Vec::new());
+        }
         let noted = self.note(waiter.mount);
         let noted = noted.and_then(|()| if is_free { self.strike_losers(inode, &lock) } else { Ok(()) });
         if let Err(error) = noted {
@@ -589,11 +593,9 @@ impl State {
         let takes = |(at, had): &(InodeNumber, FileLock)| *at == inode && had.excludes(lock);
         let away = self.away.iter().filter(|(_, had)| had.iter().any(takes)).map(|(id, _)| *id);
         let losers: Vec<MountId> = away.chain(self.unstruck.iter().copied()).collect();
-        for id in losers {
-            self.strike(id)?;
-            self.away.retain(|(other, _)| *other != id);
-            self.unstruck.retain(|other| *other != id);
-        }
+        self.book.as_mut().map_or(Ok(()), |book| book.remove_all(&losers))?;
+        self.away.retain(|(id, _)| !losers.contains(id));
+        self.unstruck.clear();
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::peer::Peer;
+use landfall_fs::LOCKS_MAX;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -226,6 +227,24 @@ fn a_lock_is_not_granted_while_who_loses_it_cannot_be_struck_for_the_next_server
     site.locking.end_mount(again.number);
     assert_eq!(site.ask(&other, 8, 11, Patience::None), None);
     assert_eq!(site.named(), [other.id]);
+}
+
+#[test]
+fn who_is_away_loses_nothing_to_a_mount_that_has_too_many_locks() {
+    let mut site = Site::new();
+    let first = site.join(1, Kernel::Elsewhere, &[]);
+    assert_eq!(site.ask(&first, 2, 10, Patience::None), None);
+    let claims = first.ledger.locks();
+    site.locking.end_mount(first.number);
+    let owner = LockOwner { client: 0, family: LockFamily::Range, id: 11 };
+    let lock = FileLock { owner, handle: 11, access: Access::Read, first: 0, last: 4, process: 1 };
+    let many: Vec<_> = (0..LOCKS_MAX as u64).map(|at| (InodeNumber(FILE.0 + 1 + at), lock)).collect();
+    let other = site.join(2, Kernel::Here, &many);
+    assert!(other.lost.is_empty());
+    assert_eq!(site.ask(&other, 4, 12, Patience::None), Some(NO_LOCKS));
+    assert_eq!(site.ask(&other, 6, 12, Patience::Waits), Some(NO_LOCKS));
+    assert_eq!(site.named(), [first.id]);
+    assert!(site.join(1, Kernel::Elsewhere, &claims).lost.is_empty(), "nobody has taken it");
 }
 
 #[test]

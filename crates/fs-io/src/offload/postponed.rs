@@ -2,7 +2,7 @@
 //!
 //! Nobody may take their place: their kernels know inodes, and what their ledgers say was settled. So they are tried again
 //! until they are served, and meanwhile count as mounts that are there. Their holders are told at each try, so that they wait
-//! on. One whose holder does not wait any more may come back for a while: no other server would take it, and its changes are settled here.
+//! on. One whose holder does not wait any more may come back for a while.
 
 use super::attached::{AttachError, Attached};
 use super::message::Message;

@@ -181,13 +181,20 @@ fn a_client_has_so_many_locks_and_no_more() {
     }
     let many = Some(Err(LockRefusal::Many));
     assert_eq!(table.ask(range(1, 1, Access::Write, (1 << 40, (1 << 40) + 2)), NOW), GRANTED);
-    assert_eq!(table.ask(range(1, 1, Access::Write, (1 << 50, 1 << 50)), NOW), many);
+    let one_more = range(1, 1, Access::Write, (1 << 50, 1 << 50));
+    assert!(!table.locks.has_room_for(FILE, &one_more));
+    assert_eq!(table.ask(one_more, NOW), many);
     let middle = ((1 << 40) + 1, (1 << 40) + 1);
     assert_eq!(table.locks.unlock(FILE, owner(1, 1), middle), Err(LockRefusal::Many));
     assert_eq!(table.locks.count(), LOCKS_MAX);
     assert_eq!(table.ask(range(2, 1, Access::Write, (1, 1)), NOW), GRANTED, "another client");
+    assert!(
+        table.locks.has_room_for(FILE, &range(1, 1, Access::Read, (0, 0))),
+        "in the place of another one"
+    );
     table.locks.unlock(FILE, owner(1, 1), (0, 0)).expect("fewer");
-    assert_eq!(table.ask(range(1, 1, Access::Write, (1 << 50, 1 << 50)), NOW), GRANTED);
+    assert!(table.locks.has_room_for(FILE, &one_more));
+    assert_eq!(table.ask(one_more, NOW), GRANTED);
 }
 
 #[derive(Clone, Debug)]
