@@ -8,11 +8,13 @@ use landfall_fs::InodeNumber;
 use landfall_fuse::Unique;
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::sync::Arc;
 
-/// What is lost.
-#[derive(Debug)]
+/// What is lost. All clones are of one account: if a session cannot be started, the next one goes on with what its workers
+/// have done again.
+#[derive(Clone, Debug)]
 pub(crate) struct Losses {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
@@ -26,7 +28,13 @@ struct State {
 
 impl Losses {
     pub(crate) fn new(lost: LostChanges, below: InodeNumber) -> Self {
-        Self { state: Mutex::new(State { lost, below, reported: HashSet::new() }) }
+        Self { state: Arc::new(Mutex::new(State { lost, below, reported: HashSet::new() })) }
+    }
+
+    /// How many inodes have lost changes; `None`: any may have.
+    pub(crate) fn inodes(&self) -> Option<usize> {
+        let state = self.state.lock();
+        (!state.lost.are_more).then(|| state.lost.changes.len())
     }
 
     /// The kernel delivers a request again: what it had changed was not acknowledged, and is changed again.
@@ -76,8 +84,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_session_that_has_not_begun_has_done_again_is_not_lost_in_the_next_try() {
+        let changes = BTreeMap::from([(A, BTreeSet::from([2])), (B, BTreeSet::from([4]))]);
+        let earlier = Losses::new(LostChanges { changes, are_more: false }, BELOW);
+        let first = earlier.clone();
+        first.note_resent(Unique(2 | 1 << 63));
+        drop(first);
+        let second = earlier.clone();
+        assert_eq!(second.inodes(), Some(1));
+        assert!(!second.has(A) && second.take(B));
+        assert!(!earlier.has(B), "it was reported");
+    }
+
+    #[test]
     fn where_any_inode_may_be_lost_each_old_one_is_reported_once() {
         let losses = Losses::new(LostChanges { are_more: true, ..LostChanges::default() }, BELOW);
+        assert_eq!(losses.inodes(), None);
         assert!(losses.has(A) && losses.take(A) && !losses.has(A) && !losses.take(A));
         assert!(!losses.take(BELOW), "it is new");
     }

@@ -11,7 +11,7 @@ use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
-use crate::ledger::{Ledger, LostChanges};
+use crate::ledger::Ledger;
 use crate::line::{ConnectionQueue, Line};
 use crate::link::{Libraries, Link, Linked, Named, Offered};
 use crate::lives::MountId;
@@ -192,7 +192,7 @@ impl From<Ready> for Lines {
 pub(crate) struct Elsewhere {
     pub(crate) memory: Memory,
     /// If it has had a server before: what that has left.
-    pub(crate) earlier: Option<Earlier>,
+    pub(crate) earlier: Option<Losses>,
     /// A counter (eventfd) that is raised when the mount has ended.
     pub(crate) ended: OwnedFd,
     /// What the holder is asked.
@@ -209,14 +209,6 @@ pub(crate) enum Memory {
     Ledger(Arc<Ledger>),
     /// On another machine: the log.
     Log(MountId),
-}
-
-/// What an earlier server of a mount has left.
-#[derive(Clone)]
-pub(crate) struct Earlier {
-    pub(crate) lost: LostChanges,
-    /// It has changed no inode with this number or a higher one.
-    pub(crate) below: InodeNumber,
 }
 
 /// How a session ends.
@@ -399,7 +391,7 @@ impl Session {
             link.add(linked);
         }
         if let Some(earlier) = &earlier {
-            take_over(session.notifier.as_deref(), negotiated, &earlier.lost)?;
+            take_over(session.notifier.as_deref(), negotiated, earlier)?;
         }
         session.start_workers(lines, shares, negotiated, image)?;
         Ok(session)
@@ -683,7 +675,7 @@ pub(crate) fn device_of(id: &str) -> Option<u64> {
 }
 
 /// What a session knows of a mount that another process holds.
-fn held(files: &Files, memory: Memory, earlier: Option<&Earlier>, common: &Common) -> Held {
+fn held(files: &Files, memory: Memory, earlier: Option<&Losses>, common: &Common) -> Held {
     let ledger = match memory {
         Memory::Ledger(ledger) => ledger,
         Memory::Log(mount) => return Held::Elsewhere(mount),
@@ -692,13 +684,12 @@ fn held(files: &Files, memory: Memory, earlier: Option<&Earlier>, common: &Commo
     // again.
     ledger.note_number(files.take_number());
     common.ledgers.add(Arc::clone(&ledger));
-    let losses = earlier.map(|earlier| Losses::new(earlier.lost.clone(), earlier.below));
-    Held::Here { ledger, losses }
+    Held::Here { ledger, losses: earlier.cloned() }
 }
 
 /// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if
 /// changes are lost. The holder makes it drop what it keeps of their inodes.
-fn take_over(device: Option<&Device>, negotiated: Negotiated, lost: &LostChanges) -> io::Result<()> {
+fn take_over(device: Option<&Device>, negotiated: Negotiated, lost: &Losses) -> io::Result<()> {
     let Some(device) = device else { return Ok(()) };
     if negotiated.features.has(Feature::HasResend) {
         device.notify(&Notification::resend())?;
@@ -708,12 +699,13 @@ fn take_over(device: Option<&Device>, negotiated: Negotiated, lost: &LostChanges
              received waits until the mount ends"
         );
     }
-    if lost.changes.is_empty() && !lost.are_more {
+    let inodes = lost.inodes();
+    if inodes == Some(0) {
         return Ok(());
     }
     tracing::warn!(
-        inodes = lost.changes.len(),
-        are_more = lost.are_more,
+        inodes = inodes.unwrap_or(0),
+        are_more = inodes.is_none(),
         "what the dead server had not made durable is lost, as after a power loss"
     );
     if negotiated.minor >= EPOCH_MINOR {

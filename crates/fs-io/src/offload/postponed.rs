@@ -7,7 +7,7 @@
 use super::attached::{AttachError, Attached};
 use super::message::Message;
 use crate::lives::{MountId, MountNumber};
-use crate::session::Earlier;
+use crate::losses::Losses;
 use std::time::{Duration, Instant};
 
 /// The first pause before they are tried again.
@@ -19,9 +19,9 @@ const RETURN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Mounts that are tried again.
 pub(super) struct Postponed {
-    mounts: Vec<(Attached, Earlier)>,
+    mounts: Vec<(Attached, Losses)>,
     /// Those whose holders do not wait, and until when they may be back.
-    away: Vec<(Attached, Earlier, Instant)>,
+    away: Vec<(Attached, Losses, Instant)>,
     pause: Duration,
     due: Option<Instant>,
 }
@@ -34,12 +34,7 @@ impl Default for Postponed {
 
 impl Postponed {
     /// One that could not be served now. Its holder hears that it has to wait.
-    pub(super) fn add(
-        &mut self,
-        (attached, earlier): (Attached, Earlier),
-        error: &AttachError,
-        now: Instant,
-    ) {
+    pub(super) fn add(&mut self, (attached, earlier): (Attached, Losses), error: &AttachError, now: Instant) {
         let point = attached.point();
         if self.pause == PAUSE_MIN {
             tracing::warn!(%error, point = %point.display(), "a mount that is back is served as soon as that is possible");
@@ -68,7 +63,7 @@ impl Postponed {
         self.wait_on((Attached { queues, channel, ..attached }, earlier), now);
     }
 
-    fn wait_on(&mut self, (attached, earlier): (Attached, Earlier), now: Instant) {
+    fn wait_on(&mut self, (attached, earlier): (Attached, Losses), now: Instant) {
         // Where there is no room for that, the holder has heard it, and has yet to read it.
         attached.channel.try_send(&Message::WAIT);
         self.mounts.push((attached, earlier));
@@ -82,7 +77,7 @@ impl Postponed {
     }
 
     /// Those that are to be tried again now. Others count as before.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<(Attached, Earlier)> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<(Attached, Losses)> {
         if self.mounts.is_empty() {
             // What is short the next time may be there sooner.
             (self.pause, self.due) = (PAUSE_MIN, None);
@@ -129,7 +124,7 @@ mod tests {
     use std::sync::Arc;
 
     /// A mount that is back, and its holder's end of the connection.
-    fn back() -> ((Attached, Earlier), Channel) {
+    fn back() -> ((Attached, Losses), Channel) {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("sockets");
@@ -151,7 +146,7 @@ mod tests {
         let ledger = Arc::new(ledger.expect("a ledger"));
         let channel = Arc::new(Channel::new(ours).expect("a socket"));
         let attached = Attached { number: MountNumber(1), attach, ledger, queues: Vec::new(), channel };
-        let earlier = Earlier { lost: LostChanges::default(), below: InodeNumber(9) };
+        let earlier = Losses::new(LostChanges::default(), InodeNumber(9));
         ((attached, earlier), Channel::new(theirs).expect("a socket"))
     }
 

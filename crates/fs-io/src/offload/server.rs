@@ -25,14 +25,13 @@ use crate::line::Line;
 use crate::link::{Accepted, Libraries, Link, Listener};
 use crate::lives::{MountId, MountNumber};
 use crate::locking::{Book, Kernel, Member, book_of};
+use crate::losses::Losses;
 use crate::mates::{Asking, Gone, KernelAt};
 use crate::panics::Holder;
 use crate::random::random_bytes;
 use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
-use crate::session::{
-    Earlier, Elsewhere, End, Lines, Memory, Session, SessionError, Settings, libraries, release,
-};
+use crate::session::{Elsewhere, End, Lines, Memory, Session, SessionError, Settings, libraries, release};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
@@ -525,7 +524,7 @@ impl Server {
         let unknown = |orphan: &InodeNumber| !self.common.lives.is_known(*orphan);
         release(&self.files, &self.common, gathered.orphans.into_iter().filter(unknown));
         for attached in gathered.arrived {
-            let earlier = Earlier { lost: attached.ledger.settle(gathered.log_end), below };
+            let earlier = Losses::new(attached.ledger.settle(gathered.log_end), below);
             report(self.serve(attached, Some(earlier)));
         }
         // Until all are served again, each of them may go on with the next server.
@@ -552,7 +551,7 @@ impl Server {
     }
 
     /// Serves a mount, and says so to its holder.
-    fn serve(&mut self, mut attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
+    fn serve(&mut self, mut attached: Attached, earlier: Option<Losses>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
         let (is_new, number) = (earlier.is_none(), attached.number);
         let (knows, forgotten) = self.files.knows_calls(attached.attach.mount, attached.attach.heard);
@@ -636,7 +635,7 @@ impl Server {
     fn start_session(
         &self,
         attached: &mut Attached,
-        earlier: Option<&Earlier>,
+        earlier: Option<&Losses>,
         questions: &Arc<Questions>,
     ) -> Result<Served, AttachError> {
         let point = attached.point();
