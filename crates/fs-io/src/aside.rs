@@ -6,12 +6,12 @@
 //! set aside, a worker waits with its request.
 
 use crate::counters::RequestKind;
+use crate::execute;
 use crate::interrupts::Interrupts;
 use crate::landing::SetAside;
 use crate::service::{Answer, LogWait, Service};
 use crate::syncs::{Syncs, Waiting};
 use crate::transport::Later;
-use crate::worker;
 use landfall_fuse::{Errno, KeptRequest, Reply, Unique};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -121,7 +121,7 @@ impl Aside {
         let mut wait = LogWait::default();
         while let Some(outcome) = self.next(service, &mut wait) {
             match outcome {
-                (deferred, Ok(())) => execute(service, syncs, deferred),
+                (deferred, Ok(())) => answer(service, syncs, deferred),
                 (Deferred { request, to, .. }, Err(errno)) => {
                     let unique = request.request().unique;
                     reply(service, to, &Reply::error(unique, errno), unique);
@@ -167,12 +167,12 @@ impl Aside {
     }
 }
 
-fn execute(service: &Service, syncs: &Syncs, deferred: Deferred) {
+fn answer(service: &Service, syncs: &Syncs, deferred: Deferred) {
     let Deferred { request, mut landed, to, begun } = deferred;
     let request = request.request();
     service.note_received(request.unique);
     let (unique, answered) = match service.keep_numbers(&request) {
-        Ok(()) => worker::execute(service, &mut landed, &request),
+        Ok(()) => execute::execute(service, &mut landed, &request),
         Err(errno) => (request.unique, Err(errno)),
     };
     let wait_until_durable = |number, durable: Reply, to| {
@@ -184,7 +184,7 @@ fn execute(service: &Service, syncs: &Syncs, deferred: Deferred) {
         Ok(Answer::AllDurable(durable)) => wait_until_durable(None, durable, to),
         Ok(Answer::Now(now)) => reply(service, to, &now, request.unique),
         Err(errno) => {
-            let refused = worker::refusal(service, &request, unique, errno);
+            let refused = execute::refusal(service, &request, unique, errno);
             reply(service, to, &refused, request.unique);
         }
         // No request that changes something is answered so.

@@ -26,6 +26,7 @@ mod detach;
 mod directories;
 mod effects;
 mod errors;
+mod execute;
 mod extended;
 mod forget;
 mod household;

@@ -360,8 +360,7 @@ impl Session {
         let written = if settings.writeback { Written::Kept } else { Written::Through };
         let forgetter = Arc::new(Forgetter::new(forgetting));
         let named = named(memory.as_ref(), device);
-        let linked =
-            named.map(|named| Linked { mount: which.mount, named, forgetter: Arc::clone(&forgetter) });
+        let linked = named.map(|named| Linked::new(which.mount, named, &forgetter));
         let libraries = match is_own {
             true => libraries((&files, &publisher), &common, (settings, linked.clone()), &shared.holder)?,
             false => None,

@@ -299,7 +299,7 @@ fn nothing_is_sent_before_somebody_asks_until_the_log_is_half_full() {
 
 #[test]
 fn much_is_done_without_a_wait_while_the_successor_acknowledges_nothing() {
-    const OPERATIONS: usize = 20_000;
+    const OPERATIONS: u32 = 20_000;
     let (mut world, slow) = world();
     world.files.set_acknowledges_alone(false);
     world.create(ROOT, "file", FileType::File);
@@ -311,12 +311,12 @@ fn much_is_done_without_a_wait_while_the_successor_acknowledges_nothing() {
         let replicates = scope.spawn(move || files.sync_all());
         slow.wait_until_it_has(1);
         for round in 0..OPERATIONS {
-            let bits = 0o600 + round as u32 % 8;
+            let bits = 0o600 + round % 8;
             let change = Operation::SetAttributes {
                 number: file,
                 attributes: Attributes { permissions: Some(bits), ..Attributes::default() },
             };
-            while let Err(error) = world.files.execute(1000 + round as i64, &change) {
+            while let Err(error) = world.files.execute(1000 + i64::from(round), &change) {
                 assert!(matches!(error, FsError::Wait(Until::Commit)), "{error}");
                 world.files.make_slab_room().unwrap();
                 rooms += 1;

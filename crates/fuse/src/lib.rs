@@ -23,6 +23,7 @@ mod dir;
 mod errno;
 mod handshake;
 mod init;
+mod kept;
 mod mount;
 mod notify;
 mod reply;
@@ -37,6 +38,7 @@ pub use dir::{DirBuffer, DirEntry, NAME_BYTES_MAX};
 pub use errno::Errno;
 pub use handshake::{HandshakeError, handshake};
 pub use init::{EPOCH_MINOR, Feature, Features, InitError, MINOR_MIN, Negotiated, Wanted, frame_bytes};
+pub use kept::KeptRequest;
 pub use mount::{
     Access, Mount, MountError, MountFlags, MountOptions, OptionError, OtherOption, Permissions, Unmount,
     check_point, mount, unmount, unmount_dead,
@@ -44,8 +46,8 @@ pub use mount::{
 pub use notify::{Entries, Notification};
 pub use reply::{REPLY_HEADER_BYTES, Reply};
 pub use request::{
-    CopyCount, CopyFileRange, DecodeError, Decoder, Forgets, HEAD_BYTES, Init, KeptRequest, LockRequest,
-    Malformed, Op, Open, Read, ReadDir, Release, Request, SetAttr, SetTime, Write,
+    CopyCount, CopyFileRange, DecodeError, Decoder, Forgets, HEAD_BYTES, Init, LockRequest, Malformed, Op,
+    Open, Read, ReadDir, Release, Request, SetAttr, SetTime, Write,
 };
 pub use ring::{Arrived, EntryId, Ring, RingError, Share, check_ring, queue_count};
 pub use types::{Handle, Lock, LockKind, Node, Time, Unique};

@@ -58,7 +58,7 @@ impl Store {
         let was_free = Arc::new(AtomicBool::new(false));
         let (engine, seen) = (Arc::clone(&self.engine), Arc::clone(&was_free));
         self.media.before_reading(self.key_at.off - self.key_at.off % RUN_SIZE, move || {
-            let (done, is_done) = mpsc::channel();
+            let (done, is_done) = mpsc::sync_channel(1);
             std::thread::spawn(move || done.send(engine.peek(0, b"short", 1).is_ok()));
             seen.store(is_done.recv_timeout(Duration::from_secs(1)) == Ok(true), Ordering::Relaxed);
         });

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::chain::Chain;
 use common::faults::Over;
-use common::{Server, can_mount, mount_metric, pattern, wait_until};
+use common::nodes::{MOUNT_LIMIT, Nodes, Seen};
+use common::{Server, mount_metric, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -18,8 +18,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time limit for a mount to begin.
-const MOUNT_LIMIT: Duration = Duration::from_secs(60);
 /// How long a node is stopped, unless what waits for none is done before.
 const STOPPED: Duration = Duration::from_secs(3);
 
@@ -30,111 +28,6 @@ struct AlignedPage([u8; 4096]);
 impl Default for AlignedPage {
     fn default() -> Self {
         Self([0; 4096])
-    }
-}
-
-/// Nodes with files, each with a directory to mount them on.
-struct Nodes {
-    chain: Chain,
-    points: Vec<tempfile::TempDir>,
-}
-
-impl Nodes {
-    /// `None` where FUSE mounts are not possible. None of them runs.
-    fn new(count: usize, flags: &[&str]) -> Option<Self> {
-        if !can_mount() {
-            return None;
-        }
-        // Of a small region, what is kept for workers and for what is on its way is a large part.
-        let mut chain = Chain::new(count, &[&["--capacity", "256MiB"], flags].concat());
-        let points: Vec<tempfile::TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
-        for (node, point) in chain.nodes.iter_mut().zip(&points) {
-            node.flags = vec!["--files".into(), point.path().to_str().unwrap().into()];
-        }
-        Some(Self { chain, points })
-    }
-
-    fn at(&self, node: usize, name: &str) -> PathBuf {
-        self.points[node].path().join(name)
-    }
-
-    /// Waits until a node has mounted the files.
-    fn wait_until_mounted(&self, node: usize) {
-        let here = fs::metadata(self.points[node].path().parent().unwrap()).unwrap().dev();
-        let mounted = wait_until(MOUNT_LIMIT, || {
-            fs::metadata(self.points[node].path()).ok().filter(|root| root.dev() != here)
-        });
-        assert!(mounted.is_some(), "{node} does not mount: {}", self.chain.words());
-    }
-
-    fn kill(&mut self, node: usize) {
-        self.chain.kill(node);
-        self.unmount(node);
-    }
-
-    fn unmount(&self, node: usize) {
-        let _ = landfall_fuse::unmount(self.points[node].path(), landfall_fuse::Unmount::Lazily);
-    }
-
-    /// Everything at the mount of a node.
-    fn tree(&self, node: usize) -> BTreeMap<PathBuf, Seen> {
-        let (mut all, root) = (BTreeMap::new(), self.points[node].path());
-        look(root, root, &mut all);
-        all
-    }
-
-    /// The first node is killed, and removed. The next one mounts what it has had.
-    fn replace_first(&mut self, first: usize, next: usize, tree: &BTreeMap<PathBuf, Seen>) {
-        self.kill(first);
-        self.chain.remove(first);
-        self.wait_until_mounted(next);
-        assert_eq!(self.tree(next), *tree, "{}", self.chain.words());
-    }
-
-    /// Ends all nodes that run, the last one first, and checks every region.
-    fn end(mut self, running: &[usize]) {
-        self.chain.end(running);
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        // After an end in good order there is nothing left to do.
-        (0..self.points.len()).for_each(|node| self.unmount(node));
-    }
-}
-
-/// What a program sees of an inode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    number: u64,
-    mode: u32,
-    owner: (u32, u32),
-    nlink: u64,
-    mtime_ns: (i64, i64),
-    content: Vec<u8>,
-}
-
-fn look(root: &Path, path: &Path, all: &mut BTreeMap<PathBuf, Seen>) {
-    let meta = fs::symlink_metadata(path).unwrap();
-    let content = match meta.file_type() {
-        kind if kind.is_file() => fs::read(path).unwrap(),
-        kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
-        _ => Vec::new(),
-    };
-    let seen = Seen {
-        number: meta.ino(),
-        mode: meta.mode(),
-        owner: (meta.uid(), meta.gid()),
-        nlink: meta.nlink(),
-        mtime_ns: (meta.mtime(), meta.mtime_nsec()),
-        content,
-    };
-    all.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
-    if meta.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            look(root, &entry.unwrap().path(), all);
-        }
     }
 }
 

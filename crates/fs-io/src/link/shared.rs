@@ -45,6 +45,12 @@ pub(crate) struct Linked {
     pub(crate) forgetter: Arc<Forgetter>,
 }
 
+impl Linked {
+    pub(crate) fn new(mount: MountNumber, named: Named, forgetter: &Arc<Forgetter>) -> Self {
+        Self { mount, named, forgetter: Arc::clone(forgetter) }
+    }
+}
+
 /// What mounts and their clients share.
 pub(super) struct Shared {
     pub(super) files: Arc<Files>,

@@ -3,13 +3,11 @@
 mod body;
 mod decode;
 mod error;
-mod kept;
 mod op;
 #[cfg(test)]
 mod tests;
 
 pub use error::{DecodeError, Malformed};
-pub use kept::KeptRequest;
 pub use op::{
     CopyCount, CopyFileRange, Forgets, Init, LockRequest, Op, Open, Read, ReadDir, Release, SetAttr, SetTime,
     Write,

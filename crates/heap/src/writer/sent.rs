@@ -3,15 +3,12 @@
 use super::{Urgency, Writer};
 use crate::entry::Entry;
 use crate::error::HeapError;
-use crate::layout::{RunId, SlotId};
+use crate::filled::Filled;
+use crate::layout::SlotId;
 use crate::record::Kind;
 use crate::successor::{Room, Successor, TakenRoom, bytes_of};
 use landfall_media::Dirty;
 use std::sync::Arc;
-
-/// How far a writer has come in its slab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filled(Option<(RunId, u32)>);
 
 impl Writer {
     /// From now on every batch is sent to `successor`, and is durable only when that has it.

@@ -144,7 +144,7 @@ impl Place {
 
 /// Serves the files to programs.
 enum Serving {
-    Mount(Session),
+    Mount(Box<Session>),
     Mounts(Box<landfall_fs_io::Server>),
 }
 
@@ -358,7 +358,7 @@ impl Life {
                 let (point, keeping, values) =
                     (session.point().to_owned(), session.keeping(), ValuesOfMount(session.values()));
                 let shown = Box::new(move || FilesShown::Mounted(point.clone()));
-                (Serving::Mount(session), Mount { keeping, shown, values: Some(Arc::new(values)) })
+                (Serving::Mount(Box::new(session)), Mount { keeping, shown, values: Some(Arc::new(values)) })
             }
             Place::Socket { socket, notes } => {
                 let beside = Beside { keeper, workers: self.shared.config.workers, before };

@@ -15,6 +15,7 @@ pub(crate) mod faults;
 pub(crate) mod follower;
 pub(crate) mod locks;
 pub(crate) mod mounts;
+pub(crate) mod nodes;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
 pub(crate) mod writers;

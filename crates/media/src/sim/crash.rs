@@ -181,4 +181,4 @@ fn torn(durable: &Line, versions: &Versions, rng: &mut Rng) -> Line {
 }
 
 /// One choice for each word of a line.
-const _: () = assert!(LINE_SIZE as usize == 8 * size_of::<u64>());
+const _: () = assert!(LINE_SIZE as usize == size_of::<[u64; 8]>());

@@ -38,7 +38,7 @@ unsafe impl Settings for ClientOptions {}
 unsafe impl Settings for ServerOptions {}
 
 const _: () = assert!(size_of::<ClientOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
-const _: () = assert!(size_of::<ServerOptions>() == 4 * size_of::<usize>() + 8 * size_of::<u32>());
+const _: () = assert!(size_of::<ServerOptions>() == size_of::<[usize; 4]>() + size_of::<[u32; 8]>());
 
 /// The caller's options. Fields that the caller does not know are zero. `None` for a null pointer.
 ///

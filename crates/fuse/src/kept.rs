@@ -1,6 +1,6 @@
 //! Requests that outlive the memory in which they were received.
 
-use super::{Op, Request};
+use crate::request::{Op, Request};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
