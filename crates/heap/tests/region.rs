@@ -291,6 +291,25 @@ fn what_the_medium_cannot_read_is_named_with_where_it_lies_and_can_be_written_ag
 }
 
 #[test]
+fn words_of_a_table_that_cannot_be_read_are_none_and_not_those_of_runs_without_a_use() {
+    let mut slot = SlotId(0);
+    let image = region(|writer| {
+        slot = append(writer, Kind::Put, FILES, b"a");
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    let [first, second] = slot.run().table_words();
+    for (lost, is_lost) in [(vec![first], false), (vec![first, second], true)] {
+        let media = SimMedia::from_image(image.clone(), SimOptions::default());
+        lost.iter().for_each(|off| media.salvage_block(*off));
+        let found = RegionCheck::run(Arc::clone(&media) as _, vec![Files::new(FILES)]).expect("reads");
+        assert!(!found.is_clean());
+        assert_eq!(found.copies.runs.contains(&slot.run()), is_lost, "{found:?}");
+        assert_eq!(found.records, u64::from(!is_lost), "{found:?}");
+    }
+}
+
+#[test]
 fn a_slab_with_an_unreadable_slot_stays_if_a_system_wants_the_damage_known() {
     let mut slot = SlotId(0);
     let mut image = region(|writer| {

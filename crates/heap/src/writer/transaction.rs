@@ -88,16 +88,18 @@ impl Writer {
     /// The caller supersedes the replaced versions after that.
     ///
     /// # Errors
-    /// [`HeapError::Full`]: none of the records counts. The medium's: the region is closed for writing, and recovery
-    /// decides at the next start whether the transaction counts.
+    /// [`HeapError::Full`]: none of the records counts, and neither does one where the medium refuses the commit record. The
+    /// medium's otherwise: the region is closed for writing, and recovery decides at the next start whether the transaction
+    /// counts.
     pub fn commit(&mut self, mut transaction: Transaction) -> Result<Vec<SlotId>, HeapError> {
         self.commit_at(Site::Transaction)?;
         self.urgency = Urgency::Delete;
         self.ensure_slot(Urgency::Delete)?;
-        let (id, slots) = (transaction.id, std::mem::take(&mut transaction.slots));
-        self.taken += std::mem::take(&mut transaction.room).keep();
-        // No rollback from here on: after a failure, the commit record may still be on the medium.
+        let id = transaction.id;
         let commit = self.write_record(self.heap.commit_record(id), &Pieces::default())?;
+        // No rollback from here on: after a failure, the commit record may still be on the medium.
+        let slots = std::mem::take(&mut transaction.slots);
+        self.taken += std::mem::take(&mut transaction.room).keep();
         if self.successor.is_some() {
             self.decided.clone_from(&slots);
         }
