@@ -2,7 +2,8 @@
 //!
 //! Every operation is a fact that does not depend on others: an entry at an offset, a head, or a position. The latest
 //! head of a log counts, and the latest position of a consumer. A crash keeps all acknowledged facts, and a prefix of
-//! the other facts of each writer.
+//! the other facts of each writer. In which order retention trims logs is its own business: of those of one step a crash
+//! may keep any.
 
 use crate::violation::{Violation, ensure};
 use landfall_heap::{Heap, Tickets};
@@ -133,12 +134,31 @@ struct Promise {
     waits: Tickets,
 }
 
+/// What an operation of a writer has done.
+#[derive(Clone, Debug)]
+struct Step {
+    facts: Vec<(u64, Fact)>,
+    /// A crash may keep any of the facts; otherwise all or none.
+    counts_each_alone: bool,
+}
+
+impl Step {
+    /// What a crash may keep of it if it keeps nothing behind it, and neither all nor nothing of it.
+    fn parts(&self) -> impl Iterator<Item = Vec<&(u64, Fact)>> + '_ {
+        let subsets = if self.counts_each_alone { (1_usize << self.facts.len()) - 1 } else { 1 };
+        (1..subsets).map(|subset| {
+            let of_subset = |(at, fact)| (subset >> at & 1 == 1).then_some(fact);
+            self.facts.iter().enumerate().filter_map(of_subset).collect()
+        })
+    }
+}
+
 /// The oracle of logs.
 #[derive(Clone, Debug)]
 pub struct WalOracle {
     base: Facts,
-    /// Unacknowledged facts of each writer, in order.
-    pending: Vec<Vec<Vec<(u64, Fact)>>>,
+    /// Unacknowledged operations of each writer, in order.
+    pending: Vec<Vec<Step>>,
     order: u64,
     lives: u64,
     /// Entries whose acknowledgement still waits.
@@ -157,14 +177,25 @@ impl WalOracle {
 
     pub(crate) fn note(&mut self, writer: usize, fact: Fact) {
         self.order += 1;
-        self.pending[writer].push(vec![(self.order, fact)]);
+        self.pending[writer].push(Step { facts: vec![(self.order, fact)], counts_each_alone: false });
+    }
+
+    /// Notes facts of which a crash may keep any.
+    pub(crate) fn note_each_alone(&mut self, writer: usize, facts: Vec<Fact>) {
+        if facts.is_empty() {
+            return;
+        }
+        let order = self.order;
+        self.order += facts.len() as u64;
+        let facts = (order + 1..).zip(facts).collect();
+        self.pending[writer].push(Step { facts, counts_each_alone: true });
     }
 
     /// Makes the last `count` operations of a writer count together or not at all.
     pub(crate) fn join(&mut self, writer: usize, count: usize) {
         let at = self.pending[writer].len() - count;
-        let joined = self.pending[writer].drain(at..).flatten().collect();
-        self.pending[writer].push(joined);
+        let facts = self.pending[writer].drain(at..).flat_map(|step| step.facts).collect();
+        self.pending[writer].push(Step { facts, counts_each_alone: false });
     }
 
     /// The number of a log that is created now.
@@ -198,14 +229,15 @@ impl WalOracle {
 
     /// Notes that the first `count` operations of a writer are durable.
     pub(crate) fn acknowledge(&mut self, writer: usize, count: usize) {
-        for (order, fact) in self.pending[writer].drain(..count).flatten() {
+        for (order, fact) in self.pending[writer].drain(..count).flat_map(|step| step.facts) {
             self.base.add(order, &fact);
         }
     }
 
     fn newest_facts(&self) -> Facts {
         let mut facts = self.base.clone();
-        self.pending.iter().flatten().flatten().for_each(|(order, fact)| facts.add(*order, fact));
+        let steps = self.pending.iter().flatten();
+        steps.flat_map(|step| &step.facts).for_each(|(order, fact)| facts.add(*order, fact));
         facts
     }
 
@@ -246,16 +278,17 @@ impl WalOracle {
         )))
     }
 
-    /// The facts that each possible crash leaves: those of every combination of prefixes of the writers' pending
+    /// The facts that each possible crash leaves: those of every combination of what it may keep of each writer's pending
     /// operations.
     fn crashes(&self) -> impl Iterator<Item = Facts> + '_ {
-        let counts: Vec<usize> = self.pending.iter().map(|pending| pending.len() + 1).collect();
-        let total: usize = counts.iter().product();
+        let kept: Vec<Vec<Vec<&(u64, Fact)>>> = self.pending.iter().map(|steps| kept_of(steps)).collect();
+        let total: usize = kept.iter().map(Vec::len).product();
         (0..total).map(move |mut number| {
             let mut facts = self.base.clone();
-            for (pending, count) in self.pending.iter().zip(&counts) {
-                pending[..number % count].iter().flatten().for_each(|(order, fact)| facts.add(*order, fact));
-                number /= count;
+            for of_writer in &kept {
+                let chosen = &of_writer[number % of_writer.len()];
+                chosen.iter().for_each(|(order, fact)| facts.add(*order, fact));
+                number /= of_writer.len();
             }
             facts
         })
@@ -305,6 +338,17 @@ impl WalOracle {
         }
         Ok(())
     }
+}
+
+/// What a crash may keep of a writer's operations: those up to one of them, and a part of the next.
+fn kept_of(steps: &[Step]) -> Vec<Vec<&(u64, Fact)>> {
+    let whole = |count: usize| steps[..count].iter().flat_map(|step| &step.facts);
+    let mut kept = vec![Vec::new()];
+    for (count, step) in steps.iter().enumerate() {
+        kept.extend(step.parts().map(|part| whole(count).chain(part).collect()));
+        kept.push(whole(count + 1).collect());
+    }
+    kept
 }
 
 fn summary(state: &LogsState) -> String {

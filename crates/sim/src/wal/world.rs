@@ -363,21 +363,34 @@ impl WalWorld {
     }
 
     fn retain(&mut self, writer: usize) -> Result<(), Violation> {
-        let (now_ms, mut outcome) = (self.now_ms, Ok(()));
-        for log in 0..super::op::LOGS {
-            // One log at a time, so that the oracle learns the result of a step even if the next step has to wait.
-            let Some((now, life)) = self.now(log) else { continue };
-            // After a failure nothing is trimmed any more, but what was trimmed before it stays so.
-            if outcome.is_ok() {
-                outcome = self.execute(writer, |logs, writer| logs.retain(writer, now_ms)).map(drop);
-            }
-            let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
-            ensure!(first <= kept_from(&now, now_ms), "log {log} keeps less than it is set to");
-            if first > now.first {
-                self.note_head(writer, log, life, Some(first), now.settings);
+        for _ in 0..ATTEMPTS {
+            let done = self.logs.retain(&mut self.workers[writer].writer, self.now_ms);
+            // What was trimmed stays so, whether or not something else has to wait; behind a commit there may be more.
+            let trimmed = self.trimmed()?;
+            self.oracle.note_each_alone(writer, trimmed);
+            match done {
+                Ok(_) | Err(WalError::Heap(HeapError::Full)) => return Ok(()),
+                Err(WalError::Wait(Until::Space)) => self.clean()?,
+                Err(WalError::Wait(_)) => self.commit_all()?,
+                Err(error) => return Err(error.into()),
             }
         }
-        outcome
+        Err(Violation(format!("retention still waits after {ATTEMPTS} commits and steps of cleaning")))
+    }
+
+    /// The heads of the logs that keep less than the oracle knows.
+    fn trimmed(&self) -> Result<Vec<Fact>, Violation> {
+        let mut heads = Vec::new();
+        for log in 0..super::op::LOGS {
+            let Some((now, life)) = self.now(log) else { continue };
+            let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
+            ensure!(first <= kept_from(&now, self.now_ms), "log {log} keeps less than it is set to");
+            if first > now.first {
+                let settings = now.settings;
+                heads.push(Fact::Head { name: name(log), life, first: Some(first), settings });
+            }
+        }
+        Ok(heads)
     }
 
     fn use_engine(&mut self, writer: usize, piece: Option<Piece>) -> Result<(), Violation> {
