@@ -681,14 +681,24 @@ impl Heap {
     /// Refuses references outside data runs. An old version that is current because a newer one is damaged may have
     /// such references, since its frames have been reused.
     fn check_adoptable(&self, slot: SlotId, extents: Extents) -> Result<Extents, HeapError> {
-        let is_data = |extent: &Extent| {
-            let last = RunId::of(extent.end().saturating_sub(1).max(extent.off));
-            let mut runs = (RunId::of(extent.off).0..=last.0).map(RunId);
-            extent.is_empty()
-                || runs.all(|run| !run.is_table() && self.runs.get(run).used_for() != RunUse::Slab)
-        };
-        let adoptable = extents.iter().all(is_data);
+        let adoptable = extents.iter().all(|extent| self.lies_in_data(*extent));
         adoptable.then_some(extents).ok_or(HeapError::Damaged { slot, what: Damage::RecordFields })
+    }
+
+    /// False if a run with a part of the extent is a slab, or has tables.
+    fn lies_in_data(&self, extent: Extent) -> bool {
+        let last = RunId::of(extent.end().saturating_sub(1).max(extent.off));
+        let mut runs = (RunId::of(extent.off).0..=last.0).map(RunId);
+        extent.is_empty() || runs.all(|run| !run.is_table() && self.runs.get(run).used_for() != RunUse::Slab)
+    }
+
+    /// False if the record's key lies where none can be. Something newer is durable then, and its frames were used again: for a
+    /// slab, in which the bytes are until recovery erases them.
+    pub fn may_have_key(&self, view: &RecordView<'_>) -> bool {
+        match view.key() {
+            KeyPlace::Inline(_) => true,
+            KeyPlace::Stored(extent) => self.lies_in_data(extent),
+        }
     }
 
     /// The copy is durable. If `replaces`, it is current instead of the original. Otherwise a newer version is current

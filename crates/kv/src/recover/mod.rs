@@ -149,7 +149,9 @@ impl Recovery {
         if found.seq < self.pass_flush_seq.load(Ordering::Relaxed) {
             return None;
         }
-        if heap.key(view).is_ok_and(|key| heap.hash(found.space, &key) == found.hash) {
+        if heap.may_have_key(view)
+            && heap.key(view).is_ok_and(|key| heap.hash(found.space, &key) == found.hash)
+        {
             return Some(Candidate { hash: found.hash, slot: found.slot, kind: found.kind });
         }
         // Whether it is superseded or damaged is known once every record has been read.
