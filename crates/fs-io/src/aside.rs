@@ -15,6 +15,7 @@ use crate::transport::Later;
 use landfall_fuse::{Errno, KeptRequest, Reply, Unique};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// So many requests are set aside at most, ...
@@ -55,6 +56,7 @@ impl Queued {
 pub(crate) struct Aside {
     state: Mutex<State>,
     called: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -160,10 +162,17 @@ impl Aside {
         }
     }
 
-    /// Ends [`Self::run`].
+    /// A thread in [`Self::run`].
+    pub(crate) fn keep(&self, thread: JoinHandle<()>) {
+        self.threads.lock().push(thread);
+    }
+
+    /// Ends [`Self::run`], and its threads.
     pub(crate) fn end(&self) {
         self.state.lock().is_ending = true;
         self.called.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the process"));
     }
 }
 

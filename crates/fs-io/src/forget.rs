@@ -73,8 +73,7 @@ impl Forgetter {
     /// The thread in [`Self::run`] makes the kernel drop what it keeps of an inode. For threads that answer requests: the
     /// kernel waits for those that are being answered.
     pub(crate) fn forget_soon(&self, inode: InodeNumber) {
-        self.soon.lock().inodes.push(inode);
-        self.changed.notify_one();
+        self.forget_all_soon([inode]);
     }
 
     /// As [`Self::forget_soon`], of several inodes.

@@ -255,7 +255,7 @@ pub struct Session {
     household: Option<Household>,
     /// The thread that commits for requests over io_uring.
     /// Requests that wait for room in the log.
-    aside: Vec<(Arc<Aside>, JoinHandle<()>)>,
+    aside: Arc<Aside>,
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     /// The libraries of this mount only.
     libraries: Option<Libraries>,
@@ -376,7 +376,7 @@ impl Session {
             workers: Vec::new(),
             publisher,
             household: None,
-            aside: Vec::new(),
+            aside: Arc::default(),
             syncing: None,
             libraries,
             forgetting: None,
@@ -417,7 +417,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let ahead = if self.service.held.is_some() { Ahead::Mapped } else { Ahead::Nothing };
         let syncs = if shares.is_empty() { Syncs::default() } else { Syncs::by_thread() };
-        let work = Work { syncs: Arc::new(syncs), aside: Arc::default(), negotiated, image, ahead };
+        let work = Work { syncs: Arc::new(syncs), aside: Arc::clone(&self.aside), negotiated, image, ahead };
         if !self.service.is_elsewhere() {
             self.start_aside(&work, lines.len() + shares.len())?;
         }
@@ -524,7 +524,7 @@ impl Session {
                 panics::essential(&shared.holder, || aside.run(&service, &syncs));
             };
             let thread = std::thread::Builder::new().name(format!("aside-{index}")).spawn(run)?;
-            self.aside.push((Arc::clone(&work.aside), thread));
+            self.aside.keep(thread);
         }
         Ok(())
     }
@@ -615,10 +615,7 @@ impl Session {
             // There are some only where the session has not begun: that error is reported.
             let _ = worker.join();
         }
-        for (aside, thread) in self.aside.drain(..) {
-            aside.end();
-            thread.join().expect("a panic ends the process");
-        }
+        self.aside.end();
         if let Some((syncs, thread)) = self.syncing.take() {
             syncs.end();
             thread.join().expect("a panic ends the process");

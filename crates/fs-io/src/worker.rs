@@ -66,7 +66,7 @@ impl<T: Transport> Worker<T> {
     /// Sets a request aside that changes something, if the log takes nothing for now: false if it is to be answered here.
     fn sets_aside(&mut self, request: &Request<'_>, begun: Instant) -> bool {
         // From another machine, no request comes before this one is answered.
-        let may_wait = Effects::of(request).is_some() && !self.service.is_elsewhere();
+        let may_wait = !self.service.is_elsewhere() && Effects::of(request).is_some();
         if !may_wait || !self.service.files.is_log_crowded() || !self.transport.may_owe_more() {
             return false;
         }

@@ -118,3 +118,38 @@ fn checked(attach: &Attach, descriptors: Vec<OwnedFd>) -> Result<(Ledger, Vec<Li
     let queues = queues.map_err(AttachError::Descriptors)?;
     if queues.is_empty() { Err(AttachError::Invalid) } else { Ok((ledger, queues)) }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::common::Sharing;
+    use crate::offload::message::Since;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A mount without queues, and its holder's end of the connection.
+    pub(in crate::offload) fn attached_by(mount: u8, since: Since, sharing: Sharing) -> (Attached, Channel) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("sockets");
+        let attach = Attach {
+            since,
+            mount: [mount; 16],
+            minor: 45,
+            features: 0,
+            max_write: 1 << 20,
+            max_readahead: 0,
+            sharing,
+            over: Over::Device,
+            heard: 0,
+            id: "0:41".to_owned(),
+            point: b"/m".to_vec(),
+        };
+        let memory = Ledger::memory().expect("memory");
+        let ledger = Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor"));
+        let ledger = Arc::new(ledger.expect("a ledger"));
+        let channel = Arc::new(Channel::new(ours).expect("a socket"));
+        let number = MountNumber(u32::from(mount));
+        let attached = Attached { number, attach, ledger, queues: Vec::new(), channel };
+        (attached, Channel::new(theirs).expect("a socket"))
+    }
+}

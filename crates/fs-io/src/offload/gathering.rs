@@ -115,38 +115,12 @@ impl Gathering {
 mod tests {
     use super::*;
     use crate::common::Sharing;
-    use crate::ledger::Ledger;
+    use crate::offload::attached::tests::attached_by;
     use crate::offload::channel::Channel;
-    use crate::offload::message::{Attach, Over, Since};
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::sync::Arc;
+    use crate::offload::message::Since;
 
     fn attached(mount: u8) -> (Attached, Channel) {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
-        let attach = Attach {
-            since: Since::New,
-            mount: [mount; 16],
-            minor: 45,
-            features: 0,
-            max_write: 1 << 20,
-            max_readahead: 0,
-            sharing: Sharing::Shared,
-            over: Over::Device,
-            heard: 0,
-            id: "0:41".to_owned(),
-            point: b"/m".to_vec(),
-        };
-        let memory = Ledger::memory().expect("memory");
-        let ledger = Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor"));
-        let ledger = Arc::new(ledger.expect("a ledger"));
-        let (number, channel) =
-            (MountNumber(u32::from(mount)), Arc::new(Channel::new(ours).expect("a socket")));
-        (
-            Attached { number, attach, ledger, queues: Vec::new(), channel },
-            Channel::new(theirs).expect("a socket"),
-        )
+        attached_by(mount, Since::New, Sharing::Shared)
     }
 
     #[test]

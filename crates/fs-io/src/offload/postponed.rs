@@ -5,6 +5,7 @@
 //! on. One whose holder does not wait any more may come back for a while.
 
 use super::attached::{AttachError, Attached};
+use super::channel::ANSWER_LIMIT;
 use super::message::Message;
 use crate::lives::{MountId, MountNumber};
 use crate::losses::Losses;
@@ -15,7 +16,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The longest one.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How long a mount whose holder does not wait any more may come back: as long as that waits for an answer.
-const RETURN_LIMIT: Duration = Duration::from_secs(10);
+const RETURN_LIMIT: Duration = ANSWER_LIMIT;
 
 /// Mounts that are tried again.
 pub(super) struct Postponed {
@@ -114,40 +115,19 @@ impl Postponed {
 mod tests {
     use super::*;
     use crate::common::Sharing;
-    use crate::ledger::{Ledger, LostChanges};
+    use crate::ledger::LostChanges;
+    use crate::offload::attached::tests::attached_by;
     use crate::offload::channel::Channel;
-    use crate::offload::message::{Attach, Over, Since};
+    use crate::offload::message::Since;
     use crate::session::SessionError;
     use landfall_fs::InodeNumber;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::io;
-    use std::sync::Arc;
 
     /// A mount that is back, and its holder's end of the connection.
     fn back() -> ((Attached, Losses), Channel) {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .expect("sockets");
-        let attach = Attach {
-            since: Since::Resumed,
-            mount: [1; 16],
-            minor: 45,
-            features: 0,
-            max_write: 1 << 20,
-            max_readahead: 0,
-            sharing: Sharing::Alone,
-            over: Over::Device,
-            heard: 0,
-            id: "0:41".to_owned(),
-            point: b"/m".to_vec(),
-        };
-        let memory = Ledger::memory().expect("memory");
-        let ledger = Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor"));
-        let ledger = Arc::new(ledger.expect("a ledger"));
-        let channel = Arc::new(Channel::new(ours).expect("a socket"));
-        let attached = Attached { number: MountNumber(1), attach, ledger, queues: Vec::new(), channel };
+        let (attached, holder) = attached_by(1, Since::Resumed, Sharing::Alone);
         let earlier = Losses::new(LostChanges::default(), InodeNumber(9));
-        ((attached, earlier), Channel::new(theirs).expect("a socket"))
+        ((attached, earlier), holder)
     }
 
     fn error(code: i32) -> AttachError {
